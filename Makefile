@@ -1,0 +1,61 @@
+# Everything a developer or a machine runs. `make help` lists it.
+SHELL := /bin/bash
+PYTHON ?= python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help install fmt lint types imports check test test-e2e bench build demo run ci clean
+
+help: ## list the targets
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+
+install: $(STAMP) ## create .venv with everything that development needs
+
+$(STAMP): pyproject.toml constraints.txt
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) not found: install Python 3.11 or pass PYTHON=/path/to/python"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[client,service]' --group dev
+	touch $@
+
+fmt: install ## format the code
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lint: install ## ruff: style and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: install ## mypy, strict
+	$(BIN)/mypy
+
+imports: install ## import-linter: imports run one way
+	$(BIN)/lint-imports
+
+check: lint types imports ## everything static
+
+test: install ## all tests
+	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=100
+
+test-e2e: install ## only the tests that start real processes
+	$(BIN)/python -m pytest tests/e2e tests/integration
+
+bench: install ## benchmarks: prints ratios, writes bench-results/
+	$(BIN)/python -m tests.bench
+
+build: install ## the wheel and the sdist, in dist/
+	$(BIN)/python -m build --quiet
+
+demo: install ## the main job on real log-probs: two ranks, an aggregator, the gate
+	$(BIN)/rankfold demo $(ARGS)
+
+run: install ## an aggregator on 127.0.0.1:9814
+	$(BIN)/rankfold serve $(ARGS)
+
+ci: check test ## what decides whether a change lands
+
+clean: ## remove what the other targets made
+	rm -rf $(VENV) dist build bench-results .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage

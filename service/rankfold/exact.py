@@ -1,0 +1,67 @@
+"""Exact sums of doubles as integers, rounded once when they are read.
+
+Every finite double is an integer multiple of 2**-1074, the smallest subnormal (IEEE 754-2019,
+binary64). An exact sum is that integer: adding is integer addition, so it is associative,
+commutative and loses nothing; reading divides once, and Python's integer division rounds
+correctly (half to even).
+"""
+
+from __future__ import annotations
+
+import math
+
+UNIT_EXPONENT = 1074
+_UNITS_IN_ONE = 1 << UNIT_EXPONENT
+
+
+def to_units(value: float) -> int:
+    """Return a finite double, exactly, in units of 2**-1074.
+
+    Raises:
+        OverflowError: `value` is infinite.
+        ValueError: `value` is NaN.
+    """
+    if value == 0.0:
+        return 0
+    numerator, denominator = value.as_integer_ratio()
+    # The denominator is 2**k with k <= 1074, so the quotient of units is a plain shift.
+    return numerator << (UNIT_EXPONENT + 1 - denominator.bit_length())
+
+
+def from_units(units: int) -> float:
+    """Return the double nearest to an exact sum; an infinity where it is beyond the doubles."""
+    return mean(units, 1)
+
+
+def mean(units: int, count: int) -> float:
+    """Return the double nearest to the exact sum divided by `count`, rounded once.
+
+    Args:
+        units: the sum in units of 2**-1074.
+        count: a positive integer of any size.
+    """
+    try:
+        return units / (count << UNIT_EXPONENT)
+    except OverflowError:
+        return math.copysign(math.inf, units)
+
+
+def deviation(units: int, units_of_squares: int, count: int) -> float:
+    """Return the population standard deviation from exact moments.
+
+    The square root of (sum of squares) / n - ((sum) / n)**2, with the subtraction done exactly,
+    so that nothing cancels; what the rounding of the reported squares left below 0 reads as 0.
+
+    Args:
+        units: the sum, in units of 2**-1074.
+        units_of_squares: the sum of squares, in the same units.
+        count: how many values were summed, at least 1.
+    """
+    spread = units_of_squares * count * _UNITS_IN_ONE - units * units
+    if spread <= 0:
+        return 0.0
+    # sqrt(spread / (count * 2**1074)**2), with 64 bits more than a double holds.
+    shift = max(0, 128 - spread.bit_length())
+    shift += shift & 1
+    root = math.isqrt(spread << shift)
+    return root / ((count << UNIT_EXPONENT) << (shift // 2))

@@ -1,0 +1,139 @@
+"""What travels: a report in columns, its receipt, the limits and the names that are allowed."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass, field
+
+from rankfold.errors import FieldError
+from rankfold.partial import Worst
+from rankfold.rules import Rule
+
+API_VERSION = 1
+REPORT_PATH = f"/api/v{API_VERSION}/partials"
+
+MAX_NAME = 200
+MAX_META = 64
+MAX_META_VALUE = 500
+MAX_ITEMS = 100_000
+MAX_BODY = 32 * 1024 * 1024
+
+
+def name_fault(name: str, *, in_path: bool = False) -> str | None:
+    """Return why a name is not allowed, or None where it is.
+
+    Args:
+        name: of a project, run, series or key.
+        in_path: True for a project or run, which stand in URLs between slashes.
+    """
+    if not 1 <= len(name) <= MAX_NAME:
+        return f"must have 1 to {MAX_NAME} characters, not {len(name)}"
+    # isprintable is the cheap way through for nearly every name; it refuses more than we do.
+    if not name.isprintable():
+        for char in name:
+            category = unicodedata.category(char)
+            if category == "Cc":
+                return "must not contain control characters"
+            if category == "Cs":
+                return "must not contain lone surrogates"
+    if in_path and "/" in name:
+        return "must not contain '/'"
+    if in_path and name in (".", ".."):
+        return "must not be '.' or '..'"
+    return None
+
+
+@dataclass(slots=True)
+class PartialColumns:
+    """The partials of one report as columns of one length; see `rankfold.partial.Partial`.
+
+    An optional column that no partial of the report has is None as a whole.
+    """
+
+    series: list[str] = field(default_factory=list)
+    iteration: list[int] = field(default_factory=list)
+    microbatch: list[int] = field(default_factory=list)
+    count: list[int] = field(default_factory=list)
+    valid: list[int] = field(default_factory=list)
+    nonfinite: list[int] = field(default_factory=list)
+    max: list[float | None] = field(default_factory=list)
+    sum: list[float] = field(default_factory=list)
+    sum_sq: list[float | None] | None = None
+    ulp_max: list[int | None] | None = None
+    total: list[int | None] | None = None
+    worst: list[Worst | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.series)
+
+
+@dataclass(slots=True)
+class ScalarColumns:
+    """The scalars of one report as columns of one length.
+
+    Attributes:
+        rule: the reporter's, or what the rules file says where the reporter left it out.
+        is_global: the value is already reduced over ranks; its identity has no rank.
+    """
+
+    key: list[str] = field(default_factory=list)
+    iteration: list[int] = field(default_factory=list)
+    microbatch: list[int] = field(default_factory=list)
+    value: list[float] = field(default_factory=list)
+    weight: list[int] = field(default_factory=list)
+    rule: list[Rule] = field(default_factory=list)
+    is_global: list[bool] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.key)
+
+
+@dataclass(slots=True)
+class Commit:
+    """A rank's word that an iteration is over and how many microbatches it had."""
+
+    iteration: int
+    microbatches: int
+
+
+@dataclass(slots=True)
+class Report:
+    """One request of one rank, validated."""
+
+    run: str
+    rank: int
+    project: str = "default"
+    attempt: int = 0
+    world_size: int | None = None
+    partials: PartialColumns = field(default_factory=PartialColumns)
+    scalars: ScalarColumns = field(default_factory=ScalarColumns)
+    commits: list[Commit] = field(default_factory=list)
+    meta: dict[str, str] = field(default_factory=dict)
+    dropped: int = 0
+
+    def __len__(self) -> int:
+        return len(self.partials) + len(self.scalars)
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a report's partials and scalars; the three add up to their number."""
+
+    accepted: int = 0
+    duplicates: int = 0
+    conflicts: int = 0
+
+
+def escape_pointer(token: str) -> str:
+    """Return a member's name as a token of a JSON pointer (RFC 6901, section 3)."""
+    return token.replace("~", "~0").replace("/", "~1")
+
+
+def pointer(*tokens: str | int) -> str:
+    """Return the JSON pointer that goes through these members and indices."""
+    return "".join(f"/{escape_pointer(str(token))}" for token in tokens)
+
+
+def field_error(reason: str, *tokens: str | int) -> FieldError:
+    """Return the fault at the place that the tokens lead to."""
+    return FieldError(pointer(*tokens), reason)
