@@ -43,7 +43,7 @@ def mean(units: int, count: int) -> float:
     try:
         return units / (count << UNIT_EXPONENT)
     except OverflowError:
-        return math.copysign(math.inf, units)
+        return math.inf if units > 0 else -math.inf
 
 
 def deviation(units: int, units_of_squares: int, count: int) -> float:

@@ -7,7 +7,7 @@ checks them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 MAX_COUNT = 2**53 - 1
@@ -68,6 +68,30 @@ class Partial:
         return faults(
             self.valid, self.count, self.nonfinite, self.max, self.sum, self.sum_sq, self.total
         )
+
+
+@dataclass(slots=True)
+class PartialColumns:
+    """The partials of one report as columns of one length; see `Partial`.
+
+    An optional column that no partial of the report has is None as a whole.
+    """
+
+    series: list[str] = field(default_factory=list)
+    iteration: list[int] = field(default_factory=list)
+    microbatch: list[int] = field(default_factory=list)
+    count: list[int] = field(default_factory=list)
+    valid: list[int] = field(default_factory=list)
+    nonfinite: list[int] = field(default_factory=list)
+    max: list[float | None] = field(default_factory=list)
+    sum: list[float] = field(default_factory=list)
+    sum_sq: list[float | None] | None = None
+    ulp_max: list[int | None] | None = None
+    total: list[int | None] | None = None
+    worst: list[Worst | None] | None = None
+
+    def __len__(self) -> int:
+        return len(self.series)
 
 
 def faults(

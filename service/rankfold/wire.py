@@ -6,7 +6,7 @@ import unicodedata
 from dataclasses import dataclass, field
 
 from rankfold.errors import FieldError
-from rankfold.partial import Worst
+from rankfold.partial import PartialColumns
 from rankfold.rules import Rule
 
 API_VERSION = 1
@@ -41,30 +41,6 @@ def name_fault(name: str, *, in_path: bool = False) -> str | None:
     if in_path and name in (".", ".."):
         return "must not be '.' or '..'"
     return None
-
-
-@dataclass(slots=True)
-class PartialColumns:
-    """The partials of one report as columns of one length; see `rankfold.partial.Partial`.
-
-    An optional column that no partial of the report has is None as a whole.
-    """
-
-    series: list[str] = field(default_factory=list)
-    iteration: list[int] = field(default_factory=list)
-    microbatch: list[int] = field(default_factory=list)
-    count: list[int] = field(default_factory=list)
-    valid: list[int] = field(default_factory=list)
-    nonfinite: list[int] = field(default_factory=list)
-    max: list[float | None] = field(default_factory=list)
-    sum: list[float] = field(default_factory=list)
-    sum_sq: list[float | None] | None = None
-    ulp_max: list[int | None] | None = None
-    total: list[int | None] | None = None
-    worst: list[Worst | None] | None = None
-
-    def __len__(self) -> int:
-        return len(self.series)
 
 
 @dataclass(slots=True)

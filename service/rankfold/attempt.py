@@ -1,0 +1,285 @@
+"""One launch of a run: who reported, its iterations, and its folds kept ready for reading."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from rankfold.fold import Fold, ScalarFold, Table
+from rankfold.page import GLOBAL, Page
+from rankfold.wire import MAX_META
+
+
+class Iterations:
+    """A set of iteration numbers in ascending order; appending is cheap, counting a range too."""
+
+    __slots__ = ("_sorted",)
+
+    def __init__(self, ascending: Iterable[int] = ()) -> None:
+        self._sorted: list[int] = list(ascending)
+
+    def add(self, iteration: int) -> None:
+        """Enter an iteration; entering it again changes nothing."""
+        if not self._sorted or iteration > self._sorted[-1]:
+            self._sorted.append(iteration)
+        elif iteration not in self:
+            insort(self._sorted, iteration)
+
+    def within(self, first: int | None, last: int | None) -> range:
+        """Return the positions of the iterations from `first` to `last`, both included."""
+        start = 0 if first is None else bisect_left(self._sorted, first)
+        stop = len(self._sorted) if last is None else bisect_right(self._sorted, last)
+        return range(start, max(start, stop))
+
+    def between(self, first: int | None, last: int | None) -> Iterator[int]:
+        """Yield the iterations from `first` to `last`, both included, ascending."""
+        return (self._sorted[i] for i in self.within(first, last))
+
+    def at(self, position: int) -> int:
+        """Return the iteration at a position in ascending order."""
+        return self._sorted[position]
+
+    def descending(self) -> Iterator[int]:
+        """Yield all, newest first."""
+        return reversed(self._sorted)
+
+    def __contains__(self, iteration: int) -> bool:
+        at = bisect_left(self._sorted, iteration)
+        return at < len(self._sorted) and self._sorted[at] == iteration
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._sorted)
+
+
+class Scope:
+    """Folds over all ranks, and of each rank."""
+
+    __slots__ = ("ranks", "table")
+
+    def __init__(self) -> None:
+        self.table = Table()
+        self.ranks: dict[int, Table] = {}
+
+    def add_series(self, rank: int, series: str, fold: Fold) -> None:
+        """Fold what a rank reported of a series."""
+        self.table.add_series(series, fold)
+        self.ranks.setdefault(rank, Table()).add_series(series, fold)
+
+    def add_scalar(self, rank: int, key: str, fold: ScalarFold) -> None:
+        """Fold what a rank reported of a key; `GLOBAL` values belong to no rank."""
+        self.table.add_scalar(key, fold)
+        if rank != GLOBAL:
+            self.ranks.setdefault(rank, Table()).add_scalar(key, fold)
+
+    def of(self, rank: int | None) -> Table:
+        """Return the folds of one rank, or over all of them."""
+        return self.table if rank is None else self.ranks.get(rank, Table())
+
+
+@dataclass(slots=True)
+class Reporter:
+    """A rank as the aggregator sees it; times are seconds since the epoch."""
+
+    last_report: float
+    last_iteration: int | None = None
+    dropped: int = 0
+
+
+class Attempt:
+    """Everything known of one attempt.
+
+    Attributes:
+        number: 0 for the first launch of the run.
+        world_size: how many ranks it has, or None while nobody said.
+        meta: what describes it; the first value of each name stays.
+        finished: somebody said that it is over.
+        first_report: when the first report arrived, in seconds since the epoch.
+        reporters: by rank, when and how far it has reported.
+        conflicts: how many things are in conflict.
+        first_iteration: the lowest iteration that it reported.
+        cut: where later attempts began again: iterations from there on are superseded.
+        everything: the folds of all that it reported.
+        remaining: the folds of what is not superseded, once anything is.
+        paged: the iterations that have a page.
+        covered: those of them with a partial or a commit.
+        worked: those in which a rank committed a microbatch.
+        seen: by series, those of the worked iterations in which a rank reported it.
+        incomplete: the covered iterations that are not complete.
+        last_commit: the highest iteration that a rank has committed.
+        dirty: pages that changed since they were last saved.
+    """
+
+    def __init__(
+        self, number: int, now: float, load_page: Callable[[int], Page] | None = None
+    ) -> None:
+        self.number = number
+        self.world_size: int | None = None
+        self.meta: dict[str, str] = {}
+        self.finished = False
+        self.first_report = now
+        self.reporters: dict[int, Reporter] = {}
+        self.conflicts = 0
+        self.first_iteration: int | None = None
+        self.cut: int | None = None
+        self.everything = Scope()
+        self.remaining: Scope | None = None
+        self.paged = Iterations()
+        self.covered = Iterations()
+        self.worked = Iterations()
+        self.seen: dict[str, Iterations] = {}
+        self.incomplete: set[int] = set()
+        self.last_commit: int | None = None
+        self.dirty: set[int] = set()
+        self._pages: dict[int, Page] = {}
+        self._load_page = load_page
+
+    @property
+    def expected(self) -> int:
+        """How many ranks are expected: the world size, or else those that have reported."""
+        return len(self.reporters) if self.world_size is None else self.world_size
+
+    @property
+    def last_report(self) -> float:
+        """When the last report arrived, in seconds since the epoch."""
+        return max((r.last_report for r in self.reporters.values()), default=self.first_report)
+
+    @property
+    def dropped(self) -> int:
+        """How many partials its ranks said that they gave up."""
+        return sum(r.dropped for r in self.reporters.values())
+
+    @property
+    def wholly_superseded(self) -> bool:
+        """Whether later attempts replaced everything that it reported."""
+        return self.cut is not None and (
+            self.first_iteration is None or self.cut <= self.first_iteration
+        )
+
+    @property
+    def last_iteration(self) -> int | None:
+        """The highest iteration that was reported."""
+        return next(self.paged.descending(), None)
+
+    @property
+    def last_effective(self) -> int | None:
+        """The highest iteration that is not superseded, for ranges that include it."""
+        return None if self.cut is None else self.cut - 1
+
+    @property
+    def effective(self) -> Scope:
+        """The folds of what is not superseded."""
+        return self.everything if self.remaining is None else self.remaining
+
+    def page(self, iteration: int) -> Page:
+        """Return the page of an iteration that has one, from memory or from where it is kept."""
+        page = self._pages.get(iteration)
+        if page is None:
+            if self._load_page is None:
+                raise KeyError(iteration)
+            page = self._pages[iteration] = self._load_page(iteration)
+        return page
+
+    def open_page(self, iteration: int) -> Page:
+        """Return the page of an iteration, a new one where there is none; it will change."""
+        self.dirty.add(iteration)
+        if iteration in self.paged:
+            return self.page(iteration)
+        self.paged.add(iteration)
+        page = self._pages[iteration] = Page()
+        return page
+
+    def forget_pages(self, keep: int) -> None:
+        """Let go of saved pages that are complete and older than the newest `keep`."""
+        newest = set(list(self.paged)[-keep:])
+        for iteration in self._pages.keys() - newest - self.incomplete - self.dirty:
+            del self._pages[iteration]
+
+    def hear(self, rank: int, now: float, dropped: int, meta: Mapping[str, str]) -> None:
+        """Note that a rank has reported."""
+        new = rank not in self.reporters
+        reporter = self.reporters.setdefault(rank, Reporter(now))
+        reporter.last_report = max(reporter.last_report, now)
+        reporter.dropped = max(reporter.dropped, dropped)
+        for name, value in meta.items():
+            if len(self.meta) < MAX_META:
+                self.meta.setdefault(name, value)
+        if new and self.world_size is None:
+            self._judge_all()
+
+    def set_world_size(self, world_size: int) -> None:
+        """Take the first word about the number of ranks."""
+        self.world_size = world_size
+        self._judge_all()
+
+    def reach(self, rank: int, iteration: int) -> bool:
+        """Note that a rank has reported an iteration; True where the attempt's first is lower."""
+        reporter = self.reporters[rank]
+        if reporter.last_iteration is None or iteration > reporter.last_iteration:
+            reporter.last_iteration = iteration
+        if self.first_iteration is not None and self.first_iteration <= iteration:
+            return False
+        self.first_iteration = iteration
+        return True
+
+    def supersede(self, cut: int) -> None:
+        """Leave iterations from `cut` on out of the effective folds."""
+        if self.cut is not None and self.cut <= cut:
+            return
+        self.cut = cut
+        self.remaining = scope = Scope()
+        for iteration in self.paged.between(None, cut - 1):
+            page = self.page(iteration)
+            for rank, series, fold in page.cells():
+                scope.add_series(rank, series, fold)
+            for rank, key, scalar in page.scalar_cells():
+                scope.add_scalar(rank, key, scalar)
+
+    def fold_series(self, iteration: int, rank: int, series: str, fold: Fold) -> None:
+        """Fold accepted partials into every fold that they belong to."""
+        self.page(iteration).fold_partials(rank, series, fold)
+        self.seen.setdefault(series, Iterations())
+        for scope in self._scopes(iteration):
+            scope.add_series(rank, series, fold)
+
+    def fold_scalar(self, iteration: int, rank: int, key: str, fold: ScalarFold) -> None:
+        """Fold accepted scalars into every fold that they belong to."""
+        self.page(iteration).fold_scalars(rank, key, fold)
+        for scope in self._scopes(iteration):
+            scope.add_scalar(rank, key, fold)
+
+    def _scopes(self, iteration: int) -> Iterator[Scope]:
+        yield self.everything
+        if self.remaining is not None and self.cut is not None and iteration < self.cut:
+            yield self.remaining
+
+    def judge(self, iteration: int) -> None:
+        """Decide anew whether an iteration is covered and complete."""
+        page = self.page(iteration)
+        if not page.counts_for_coverage:
+            return
+        self.covered.add(iteration)
+        if page.worked:
+            self.worked.add(iteration)
+            for series in page.series:
+                self.seen[series].add(iteration)
+        if page.commits and (self.last_commit is None or iteration > self.last_commit):
+            self.last_commit = iteration
+        if page.complete(self.expected):
+            self.incomplete.discard(iteration)
+        else:
+            self.incomplete.add(iteration)
+
+    def _judge_all(self) -> None:
+        for iteration in self.covered:
+            self.judge(iteration)
+
+    def newest_complete(self) -> int | None:
+        """Return the highest complete iteration that is not superseded."""
+        for iteration in self.covered.descending():
+            if iteration not in self.incomplete and (self.cut is None or iteration < self.cut):
+                return iteration
+        return None

@@ -1,0 +1,175 @@
+"""What was expected of a run against what was reported: complete, incomplete, absent, missing.
+
+Each iteration is judged in the one attempt that is effective for it: a restart heals the
+iteration that a crash cut off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+
+from rankfold.attempt import Attempt, Iterations
+from rankfold.ledger import Attempts, Ledger
+
+LISTED = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What a reader asks about.
+
+    Attributes:
+        series: these series only; empty for all that were reported.
+        first: iterations from here on, or from the beginning.
+        last: iterations up to here, included, or to the end.
+        attempts: which attempts count.
+    """
+
+    series: tuple[str, ...] = ()
+    first: int | None = None
+    last: int | None = None
+    attempts: Attempts = "effective"
+
+    @property
+    def whole(self) -> bool:
+        """Whether it takes in every iteration."""
+        return self.first is None and self.last is None
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """What one rank still owes: its commit, or microbatches of a series that it committed."""
+
+    iteration: int
+    attempt: int
+    rank: int
+    series: str | None = None
+    microbatches: tuple[int, ...] = ()
+
+
+@dataclass(slots=True)
+class Coverage:
+    """Expected against reported, over a selection.
+
+    Attributes:
+        first: the lowest iteration that a partial or a commit spoke of.
+        last: the highest one.
+        complete: how many iterations are complete for every selected series.
+        incomplete: those that are not, ascending.
+        open: those of them beyond which no rank has committed two iterations.
+        absent: committed iterations for which no rank reported a selected series.
+        missing: what is owed, the first `LISTED` of it.
+        expected: how many ranks the latest attempt has.
+        expected_known: False where only the ranks that have reported are expected.
+        reporting: how many of them have reported.
+        silent: ranks of the latest attempt that never reported, the first `LISTED`.
+    """
+
+    first: int | None = None
+    last: int | None = None
+    complete: int = 0
+    incomplete: list[int] = field(default_factory=list)
+    open: list[int] = field(default_factory=list)
+    absent: list[int] = field(default_factory=list)
+    missing: list[Missing] = field(default_factory=list)
+    expected: int = 0
+    expected_known: bool = False
+    reporting: int = 0
+    silent: list[int] = field(default_factory=list)
+
+    @property
+    def missing_ranks(self) -> list[int]:
+        """Ranks that never reported or owe something, ascending, the first `LISTED`."""
+        return sorted({*self.silent, *(m.rank for m in self.missing)})[:LISTED]
+
+
+def judged_attempts(ledger: Ledger, selection: Selection) -> list[tuple[Attempt, int | None]]:
+    """Return each attempt to judge with the last iteration for which it counts."""
+    chosen = ledger.chosen(selection.attempts)
+    if isinstance(selection.attempts, int):
+        return [(attempt, selection.last) for attempt in chosen]
+    return [(a, _lower(selection.last, a.last_effective)) for a in chosen]
+
+
+def coverage(ledger: Ledger, selection: Selection) -> Coverage:
+    """Return what a run's ranks reported against what was expected of them."""
+    judged = judged_attempts(ledger, selection)
+    latest = judged[-1][0]
+    found = Coverage(
+        expected=latest.expected,
+        expected_known=latest.world_size is not None,
+        reporting=len(latest.reporters),
+    )
+    silent = (rank for rank in range(latest.expected) if rank not in latest.reporters)
+    found.silent = list(islice(silent, LISTED)) if latest.world_size else []
+    last_commit = max((a.last_commit for a, _ in judged if a.last_commit is not None), default=-1)
+    selected = selection.series or tuple(ledger.series_names())
+    for attempt, last in judged:
+        _cover(found, attempt, selected, selection.first, last)
+    found.open = [i for i in found.incomplete if last_commit < i + 2]
+    return found
+
+
+def _cover(
+    found: Coverage, attempt: Attempt, series: Collection[str], first: int | None, last: int | None
+) -> None:
+    """Add one attempt's iterations from `first` to `last`."""
+    within = attempt.covered.within(first, last)
+    if not within:
+        return
+    lowest, highest = attempt.covered.at(within[0]), attempt.covered.at(within[-1])
+    found.first = lowest if found.first is None else min(found.first, lowest)
+    found.last = highest if found.last is None else max(found.last, highest)
+    inside = sorted(i for i in attempt.incomplete if lowest <= i <= highest)
+    incomplete = [i for i in inside if _incomplete(attempt, i, series)]
+    absent = sorted(_absent(attempt, series, lowest, highest))
+    found.incomplete += incomplete
+    found.absent += absent
+    found.complete += len(within) - len({*incomplete, *absent})
+    room = LISTED - len(found.missing)
+    found.missing += islice((m for i in incomplete for m in _missing(attempt, i, series)), room)
+
+
+def _incomplete(attempt: Attempt, iteration: int, series: Collection[str]) -> bool:
+    page = attempt.page(iteration)
+    if not page.committed_by_all(attempt.expected):
+        return True
+    reported = [name for name in series if name in page.series]
+    return not all(page.complete_for(name, attempt.expected) for name in reported)
+
+
+def _absent(attempt: Attempt, series: Collection[str], first: int, last: int) -> set[int]:
+    """Return the iterations in which a rank worked but no rank reported one of the series."""
+    worked = len(attempt.worked.within(first, last))
+    absent: set[int] = set()
+    for name in series:
+        seen = attempt.seen.get(name, Iterations())
+        # Comparing lengths first keeps the usual case, nothing absent, free of a walk.
+        if len(seen.within(first, last)) < worked:
+            absent.update(i for i in attempt.worked.between(first, last) if i not in seen)
+    return absent
+
+
+def _missing(attempt: Attempt, iteration: int, series: Collection[str]) -> Iterator[Missing]:
+    """Yield what each expected rank owes of an incomplete iteration."""
+    page = attempt.page(iteration)
+    known = attempt.world_size is not None
+    ranks = range(attempt.expected) if known else sorted(attempt.reporters)
+    for rank in ranks:
+        if rank not in page.commits:
+            yield Missing(iteration, attempt.number, rank)
+            continue
+        for name in series:
+            if name not in page.series:
+                continue
+            microbatches = page.missing_microbatches(name, rank, LISTED)
+            if microbatches:
+                yield Missing(iteration, attempt.number, rank, name, tuple(microbatches))
+
+
+def _lower(a: int | None, b: int | None) -> int | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return min(a, b)

@@ -1,0 +1,158 @@
+"""The verdict on a run: pass, fail, invalid, incomplete or no_data, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rankfold.coverage import Coverage
+from rankfold.exact import mean
+from rankfold.fold import Fold
+
+
+class Gate(StrEnum):
+    """The five verdicts, in their order of precedence after `fail`."""
+
+    FAIL = "fail"
+    INVALID = "invalid"
+    INCOMPLETE = "incomplete"
+    NO_DATA = "no_data"
+    PASS = "pass"  # noqa: S105 - a verdict, not a password
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the caller demands.
+
+    Attributes:
+        max_mismatch_count: a series with more mismatching positions fails.
+        max_diff_max: a series with a larger |a - b|, or a non-finite one, fails.
+        max_diff_mean: a series with a larger mean |a - b|, or a non-finite one, fails.
+        require_finished: a run that is not finished is incomplete.
+        allow_absent: an iteration without a series is no gap.
+        live: leave iterations in progress out.
+    """
+
+    max_mismatch_count: int = 0
+    max_diff_max: float | None = None
+    max_diff_mean: float | None = None
+    require_finished: bool = False
+    allow_absent: bool = False
+    live: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a verdict is made from.
+
+    Attributes:
+        series: the folds of the selected series; a selected one that was never reported is empty.
+        coverage: of the same selection.
+        conflicts: over all attempts.
+        dropped: partials that ranks gave up, in attempts that are not superseded.
+        finished: the latest attempt was marked finished.
+        stale: nothing has been heard for longer than the operator allows.
+    """
+
+    series: Mapping[str, Fold]
+    coverage: Coverage
+    conflicts: int = 0
+    dropped: int = 0
+    finished: bool = False
+    stale: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The gate and its reasons in words, the weightiest first."""
+
+    gate: Gate
+    reasons: list[str]
+
+
+def evaluate(policy: Policy, evidence: Evidence) -> Verdict:
+    """Return the weightiest verdict that applies, with the reasons for it and for lesser ones."""
+    found = [
+        *((Gate.FAIL, reason) for reason in _failures(policy, evidence)),
+        *((Gate.INVALID, reason) for reason in _conflicts(evidence)),
+        *((Gate.INCOMPLETE, reason) for reason in _gaps(policy, evidence)),
+        *((Gate.NO_DATA, reason) for reason in _empty(policy, evidence)),
+    ]
+    if not found:
+        return Verdict(Gate.PASS, [_clean(evidence)])
+    return Verdict(found[0][0], [reason for _, reason in found])
+
+
+def _failures(policy: Policy, evidence: Evidence) -> Iterator[str]:
+    for name, fold in sorted(evidence.series.items()):
+        if fold.count > policy.max_mismatch_count:
+            allowed = f", {policy.max_mismatch_count} allowed" if policy.max_mismatch_count else ""
+            yield f"{name}: {fold.count} of {fold.valid} positions mismatch{allowed}"
+        limits = (
+            ("max", policy.max_diff_max, fold.max),
+            ("mean", policy.max_diff_mean, mean(fold.sum, fold.finite) if fold.finite else None),
+        )
+        for word, limit, value in limits:
+            if limit is None:
+                continue
+            if fold.nonfinite:
+                yield f"{name}: {fold.nonfinite} differences are not finite, {word} limit {limit}"
+            elif value is not None and value > limit:
+                yield f"{name}: {word} difference {value} is over {limit}"
+
+
+def _conflicts(evidence: Evidence) -> Iterator[str]:
+    if evidence.conflicts:
+        yield (
+            f"{evidence.conflicts} conflicts: the same identity was reported with other content "
+            "(two processes claim one shard, or a recompute was not deterministic)"
+        )
+
+
+def in_progress(policy: Policy, evidence: Evidence) -> frozenset[int]:
+    """Return the incomplete iterations that a live verdict leaves out."""
+    over = evidence.finished or evidence.stale
+    return frozenset(evidence.coverage.open if policy.live and not over else ())
+
+
+def _gaps(policy: Policy, evidence: Evidence) -> Iterator[str]:
+    covered = evidence.coverage
+    over = evidence.finished or evidence.stale
+    waiting = in_progress(policy, evidence)
+    late = [i for i in covered.incomplete if i not in waiting]
+    if late:
+        yield f"{len(late)} iterations are incomplete: {_listed(late)}{_who(covered, late)}"
+    if covered.absent and not policy.allow_absent:
+        yield f"{len(covered.absent)} iterations lack a series: {_listed(covered.absent)}"
+    if covered.silent and (over or not policy.live):
+        yield f"ranks that never reported: {_listed(covered.silent)} of {covered.expected}"
+    if evidence.dropped:
+        yield f"ranks had to give up {evidence.dropped} partials"
+    if policy.require_finished and not evidence.finished:
+        yield "the run is not finished"
+
+
+def _empty(policy: Policy, evidence: Evidence) -> Iterator[str]:
+    if not evidence.series:
+        yield "no series was reported"
+    if policy.live and not evidence.coverage.complete:
+        yield "no iteration is complete yet"
+    for name, fold in sorted(evidence.series.items()):
+        if not fold.valid:
+            yield f"{name}: no position was under the mask"
+
+
+def _clean(evidence: Evidence) -> str:
+    positions = sum(fold.valid for fold in evidence.series.values())
+    return f"{positions} positions compared in {evidence.coverage.complete} complete iterations"
+
+
+def _listed(numbers: list[int], most: int = 10) -> str:
+    shown = ", ".join(map(str, numbers[:most]))
+    return shown + (", ..." if len(numbers) > most else "")
+
+
+def _who(covered: Coverage, late: list[int]) -> str:
+    ranks = sorted({m.rank for m in covered.missing if m.iteration in set(late)})
+    return f" (ranks {_listed(ranks)})" if ranks else ""

@@ -1,0 +1,251 @@
+"""What is known of one iteration of one attempt, and the decision about what arrives for it.
+
+The decision is exactly-once: an identity that is new is accepted, one that is known with the
+same content is a duplicate, one that is known with other content is a conflict and changes
+nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Literal, NamedTuple
+
+from rankfold.fold import Fold, ScalarFold, Table
+from rankfold.partial import PartialColumns
+from rankfold.rules import Rule
+
+# The rank of what is already reduced over ranks; no shard has it.
+GLOBAL = -1
+
+SUM_TOLERANCE = 1e-9
+
+Kind = Literal["partial", "scalar", "commit"]
+PartialContent = tuple[int, int, int, float | None, float]
+ScalarContent = tuple[float, int, Rule]
+
+
+class Conflict(NamedTuple):
+    """What was claimed twice with other content, within one iteration of one attempt."""
+
+    kind: Kind
+    name: str
+    rank: int
+    microbatch: int
+
+
+class SeriesCell:
+    """One rank's partials of one series in one iteration: contents by microbatch, and a fold."""
+
+    __slots__ = ("contents", "fold")
+
+    def __init__(self) -> None:
+        self.contents: dict[int, PartialContent] = {}
+        self.fold = Fold()
+
+
+class ScalarCell:
+    """One rank's scalars of one key in one iteration: contents by microbatch, and a fold."""
+
+    __slots__ = ("contents", "fold")
+
+    def __init__(self) -> None:
+        self.contents: dict[int, ScalarContent] = {}
+        self.fold = ScalarFold()
+
+
+def contents_of(columns: PartialColumns) -> list[PartialContent]:
+    """Return what tells a duplicate from a conflict, per partial."""
+    return list(
+        zip(columns.count, columns.valid, columns.nonfinite, columns.max, columns.sum, strict=True)
+    )
+
+
+def same_partial(known: PartialContent, arriving: PartialContent) -> bool:
+    """Whether two contents of one identity agree; sums up to a relative 1e-9."""
+    return known == arriving or (
+        known[:4] == arriving[:4] and math.isclose(known[4], arriving[4], rel_tol=SUM_TOLERANCE)
+    )
+
+
+def same_scalar(known: ScalarContent, arriving: ScalarContent) -> bool:
+    """Whether two contents of one identity agree; NaN agrees with NaN."""
+    a, b = known[0], arriving[0]
+    return known[1:] == arriving[1:] and (a == b or (math.isnan(a) and math.isnan(b)))
+
+
+class Sorted(NamedTuple):
+    """A group of arrivals after the decision; the lists hold indices into the group."""
+
+    accepted: list[int]
+    duplicates: list[int]
+    conflicts: list[int]
+
+
+def decide(
+    known: dict[int, Any],
+    microbatches: Sequence[int],
+    contents: Sequence[Any],
+    same: Callable[[Any, Any], bool],
+    limit: int | None,
+) -> Sorted:
+    """Enter what is new into `known` and sort all arrivals by what they are.
+
+    Args:
+        known: contents by microbatch; the accepted ones are added.
+        microbatches: of the arrivals, in order.
+        contents: of the arrivals, in the same order.
+        same: whether two contents of one identity agree.
+        limit: how many microbatches the rank has committed, or None before its commit.
+    """
+    accepted: list[int] = []
+    duplicates: list[int] = []
+    conflicts: list[int] = []
+    for index, (microbatch, content) in enumerate(zip(microbatches, contents, strict=True)):
+        if limit is not None and microbatch >= limit:
+            conflicts.append(index)
+            continue
+        first = known.setdefault(microbatch, content)
+        if first is content:
+            accepted.append(index)
+        elif same(first, content):
+            duplicates.append(index)
+        else:
+            conflicts.append(index)
+    return Sorted(accepted, duplicates, conflicts)
+
+
+class Page:
+    """One iteration of one attempt: commits, contents, folds and conflicts.
+
+    Attributes:
+        commits: by rank, how many microbatches it said that the iteration had.
+        series: by series and rank, what was reported.
+        scalars: by key and rank, likewise; `GLOBAL` stands for no rank.
+        conflicts: each thing in conflict, once however often it was sent.
+        table: the folds over all ranks.
+    """
+
+    __slots__ = ("_done", "_idle", "commits", "conflicts", "scalars", "series", "table")
+
+    def __init__(self) -> None:
+        self.commits: dict[int, int] = {}
+        self.series: dict[str, dict[int, SeriesCell]] = {}
+        self.scalars: dict[str, dict[int, ScalarCell]] = {}
+        self.conflicts: set[Conflict] = set()
+        self.table = Table()
+        # Per series, the ranks that reported all that they committed; and the ranks that
+        # committed no microbatch. Counting them here keeps completeness independent of ranks.
+        self._done: dict[str, int] = {}
+        self._idle = 0
+
+    def enter_partials(
+        self, rank: int, series: str, microbatches: Sequence[int], contents: Sequence[Any]
+    ) -> Sorted:
+        """Decide about partials of one series and rank and keep the contents of the new ones."""
+        limit = self.commits.get(rank)
+        cell = self.series.get(series, {}).get(rank)
+        known = cell.contents if cell else {}
+        sorted_ = decide(known, microbatches, contents, same_partial, limit)
+        if sorted_.accepted:
+            if cell is None:
+                cell = SeriesCell()
+                cell.contents = known
+                self.series.setdefault(series, {})[rank] = cell
+            if len(known) == limit:
+                self._done[series] = self._done.get(series, 0) + 1
+        return sorted_
+
+    def fold_partials(self, rank: int, series: str, fold: Fold) -> None:
+        """Fold accepted partials of one series and rank."""
+        cell = self.series[series][rank]
+        cell.fold = cell.fold.merge(fold)
+        self.table.add_series(series, fold)
+
+    def enter_scalars(
+        self, rank: int, key: str, microbatches: Sequence[int], contents: Sequence[Any]
+    ) -> Sorted:
+        """Decide about scalars of one key and rank and keep the contents of the new ones."""
+        cell = self.scalars.get(key, {}).get(rank) or ScalarCell()
+        sorted_ = decide(cell.contents, microbatches, contents, same_scalar, None)
+        if sorted_.accepted:
+            self.scalars.setdefault(key, {})[rank] = cell
+        return sorted_
+
+    def fold_scalars(self, rank: int, key: str, fold: ScalarFold) -> None:
+        """Fold accepted scalars of one key and rank."""
+        cell = self.scalars[key][rank]
+        cell.fold = cell.fold.merge(fold)
+        self.table.add_scalar(key, fold)
+
+    def commit(self, rank: int, microbatches: int) -> bool:
+        """Take a rank's commit; False where it contradicts what is known, and changes nothing."""
+        known = self.commits.get(rank)
+        if known is not None:
+            return known == microbatches
+        cells = [(name, ranks[rank]) for name, ranks in self.series.items() if rank in ranks]
+        if any(max(cell.contents) >= microbatches for _, cell in cells):
+            return False
+        self.commits[rank] = microbatches
+        if microbatches == 0:
+            self._idle += 1
+        for name, cell in cells:
+            if len(cell.contents) == microbatches:
+                self._done[name] = self._done.get(name, 0) + 1
+        return True
+
+    @property
+    def counts_for_coverage(self) -> bool:
+        """Whether a partial or a commit says that this iteration happened."""
+        return bool(self.commits or self.series)
+
+    @property
+    def worked(self) -> bool:
+        """Whether a rank committed at least one microbatch."""
+        return len(self.commits) > self._idle
+
+    def committed_by_all(self, expected: int) -> bool:
+        """Whether each of so many ranks has committed."""
+        return len(self.commits) == expected
+
+    def complete_for(self, series: str, expected: int) -> bool:
+        """Whether each of so many ranks has committed, and reported all that it committed."""
+        done = self._done.get(series, 0) + self._idle
+        return self.committed_by_all(expected) and done == expected
+
+    def complete(self, expected: int) -> bool:
+        """Whether the iteration is complete for every series that any rank reported in it."""
+        return self.committed_by_all(expected) and all(
+            self.complete_for(series, expected) for series in self.series
+        )
+
+    def missing_microbatches(self, series: str, rank: int, most: int) -> list[int]:
+        """Return the first of what a rank committed of a series but has not reported."""
+        cell = self.series.get(series, {}).get(rank)
+        reported = cell.contents if cell else {}
+        missing = (m for m in range(self.commits.get(rank, 0)) if m not in reported)
+        return list(islice(missing, most))
+
+    def cells(self) -> Iterator[tuple[int, str, Fold]]:
+        """Yield (rank, series, fold) of all that was reported of series."""
+        for series, ranks in self.series.items():
+            for rank, cell in ranks.items():
+                yield rank, series, cell.fold
+
+    def scalar_cells(self) -> Iterator[tuple[int, str, ScalarFold]]:
+        """Yield (rank, key, fold) of all that was reported of scalars."""
+        for key, ranks in self.scalars.items():
+            for rank, cell in ranks.items():
+                yield rank, key, cell.fold
+
+    def table_of(self, rank: int) -> Table:
+        """Return the folds of one rank."""
+        table = Table()
+        for reporter, series, fold in self.cells():
+            if reporter == rank:
+                table.add_series(series, fold)
+        for reporter, key, scalar in self.scalar_cells():
+            if reporter == rank:
+                table.add_scalar(key, scalar)
+        return table

@@ -1,0 +1,79 @@
+"""What the answers are read from: ranges and pages of a run's iterations."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby, islice
+
+from rankfold.attempt import Attempt
+from rankfold.coverage import Selection, judged_attempts
+from rankfold.fold import Table
+from rankfold.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class IterationFolds:
+    """One iteration, folded over ranks or of one rank."""
+
+    iteration: int
+    complete: bool
+    table: Table
+
+
+def iterations(
+    ledger: Ledger, selection: Selection, rank: int | None, limit: int
+) -> list[IterationFolds]:
+    """Return the first `limit` iterations of a selection, ascending."""
+    streams = [_pages(attempt, selection, last) for attempt, last in _attempts(ledger, selection)]
+    merged = heapq.merge(*streams, key=lambda item: item[0])
+    grouped = groupby(merged, key=lambda item: item[0])
+    return [
+        _folded(iteration, [attempt for _, attempt in items], rank)
+        for iteration, items in islice(grouped, limit)
+    ]
+
+
+def range_totals(ledger: Ledger, selection: Selection) -> Table:
+    """Return the folds of a selection's iterations; from what is kept ready where it is whole."""
+    if selection.whole:
+        return ledger.totals(selection.attempts)
+    return Table.union(
+        attempt.page(iteration).table
+        for attempt, last in _attempts(ledger, selection)
+        for iteration in attempt.paged.between(selection.first, last)
+    )
+
+
+def newest_complete(ledger: Ledger) -> IterationFolds | None:
+    """Return the newest complete iteration of a run."""
+    found = [
+        (iteration, attempt)
+        for attempt in ledger.attempts.values()
+        if (iteration := attempt.newest_complete()) is not None
+    ]
+    if not found:
+        return None
+    iteration, attempt = max(found, key=lambda item: (item[0], item[1].number))
+    return _folded(iteration, [attempt], None)
+
+
+def _attempts(ledger: Ledger, selection: Selection) -> list[tuple[Attempt, int | None]]:
+    if selection.attempts == "all":
+        return [(attempt, selection.last) for attempt in ledger.chosen("all")]
+    return judged_attempts(ledger, selection)
+
+
+def _pages(
+    attempt: Attempt, selection: Selection, last: int | None
+) -> Iterator[tuple[int, Attempt]]:
+    return ((i, attempt) for i in attempt.paged.between(selection.first, last))
+
+
+def _folded(iteration: int, attempts: list[Attempt], rank: int | None) -> IterationFolds:
+    pages = [attempt.page(iteration) for attempt in attempts]
+    tables = [page.table if rank is None else page.table_of(rank) for page in pages]
+    newest = attempts[-1]
+    complete = iteration in newest.covered and iteration not in newest.incomplete
+    return IterationFolds(iteration, complete, Table.union(tables))

@@ -1,0 +1,254 @@
+"""Which keys a series has, by which rule each is folded, and how its value is read."""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from rankfold.errors import InvalidRules
+from rankfold.exact import deviation, from_units, mean
+from rankfold.fold import Fold, ScalarFold
+
+
+class Rule(StrEnum):
+    """How partials or scalars fold into a value."""
+
+    SUM = "sum"
+    MAX = "max"
+    MIN = "min"
+    MEAN = "mean"
+    LAST = "last"
+    STD = "std"  # only of a series, from its moments
+
+
+SCALAR_RULES = frozenset({Rule.SUM, Rule.MAX, Rule.MIN, Rule.MEAN, Rule.LAST})
+
+# Which fields of a partial each rule can fold, and what its mean is divided by.
+SERIES_FIELDS: Mapping[Rule, frozenset[str]] = {
+    Rule.SUM: frozenset({"count", "valid", "nonfinite", "sum", "sum_sq", "total"}),
+    Rule.MAX: frozenset({"max", "ulp_max"}),
+    Rule.MIN: frozenset({"max"}),
+    Rule.MEAN: frozenset({"sum", "count", "nonfinite"}),
+    Rule.STD: frozenset({"sum"}),
+}
+
+
+class KeyRule(NamedTuple):
+    """One key of a series: its name's ending, its rule and the partials' field."""
+
+    suffix: str
+    rule: Rule
+    field: str
+
+
+class Key(NamedTuple):
+    """A key with what it was folded from; `series` is None for a scalar."""
+
+    name: str
+    rule: Rule
+    value: float | int | None
+    series: str | None
+    fold: Fold | ScalarFold
+
+
+DEFAULT_KEYS = (
+    KeyRule("mismatch_count", Rule.SUM, "count"),
+    KeyRule("diff_max", Rule.MAX, "max"),
+    KeyRule("diff_mean", Rule.MEAN, "sum"),
+    KeyRule("valid_count", Rule.SUM, "valid"),
+    KeyRule("nonfinite_count", Rule.SUM, "nonfinite"),
+    KeyRule("diff_std", Rule.STD, "sum"),
+    KeyRule("ulp_max", Rule.MAX, "ulp_max"),
+)
+
+
+def read_series(fold: Fold, rule: Rule, field_: str) -> float | int | None:
+    """Return what a rule reads out of a series' fold; None where nothing was folded.
+
+    A mean of `sum` is divided by the finite positions, a mean of `count` or `nonfinite`
+    by the valid ones: the share of positions that mismatch.
+    """
+    match rule, field_:
+        case (Rule.SUM, "sum"):
+            return from_units(fold.sum) if fold.partials else None
+        case (Rule.SUM, "sum_sq"):
+            return from_units(fold.moments.sum_sq) if fold.moments else None
+        case (Rule.SUM, "total"):
+            return fold.total
+        case (Rule.SUM, _):
+            return int(getattr(fold, field_)) if fold.partials else None
+        case (Rule.MAX, "ulp_max"):
+            return fold.ulp_max
+        case (Rule.MAX, _):
+            return fold.max
+        case (Rule.MIN, _):
+            return fold.min
+        case (Rule.STD, _):
+            moments = fold.moments
+            if moments is None or moments.positions == 0:
+                return None
+            return deviation(moments.sum, moments.sum_sq, moments.positions)
+        case (_, "sum"):
+            return mean(fold.sum, fold.finite) if fold.finite else None
+        case _:
+            return getattr(fold, field_) / fold.valid if fold.valid else None
+
+
+def read_scalar(fold: ScalarFold, rule: Rule) -> float | None:
+    """Return what a rule reads out of a scalar's fold; None where nothing was folded."""
+    if fold.last is None:
+        return None
+    match rule:
+        case Rule.SUM:
+            return from_units(fold.sum)
+        case Rule.MAX:
+            return fold.max
+        case Rule.MIN:
+            return fold.min
+        case Rule.LAST:
+            return fold.last[1]
+        case _:
+            return mean(fold.weighted, fold.weight) if fold.weight else None
+
+
+def _reported(fold: Fold, key: KeyRule) -> bool:
+    """Whether the optional field that a key needs was reported at all."""
+    if key.rule is Rule.STD or key.field == "sum_sq":
+        return fold.moments is not None
+    if key.field in ("ulp_max", "total"):
+        return getattr(fold, key.field) is not None
+    return True
+
+
+@dataclass(frozen=True)
+class Pattern:
+    """An exact name or a glob (`*` any characters, `?` one); the more literal one wins."""
+
+    text: str
+
+    @property
+    def specificity(self) -> tuple[bool, int]:
+        """Order patterns: exact names first, then by the number of literal characters."""
+        literal = sum(char not in "*?" for char in self.text)
+        return (literal == len(self.text), literal)
+
+    def matches(self, name: str) -> bool:
+        """Whether the whole name fits."""
+        return _compile(self.text).fullmatch(name) is not None
+
+
+@lru_cache(maxsize=1024)
+def _compile(glob: str) -> re.Pattern[str]:
+    parts = {"*": ".*", "?": "."}
+    return re.compile("".join(parts.get(c, re.escape(c)) for c in glob), re.DOTALL)
+
+
+@dataclass(frozen=True)
+class RuleSet:
+    """The rules in force: the built-in keys of every series, and what a rules file changes.
+
+    Attributes:
+        series: by pattern, the keys to add or override; None removes a built-in one.
+        scalars: by pattern, the rule of a scalar that was reported without one.
+    """
+
+    series: Mapping[Pattern, Mapping[str, KeyRule | None]] = field(default_factory=dict)
+    scalars: Mapping[Pattern, Rule] = field(default_factory=dict)
+
+    def keys_of(self, series: str) -> list[KeyRule]:
+        """Return the keys of a series, built-in ones first."""
+        keys: dict[str, KeyRule | None] = {key.suffix: key for key in DEFAULT_KEYS}
+        matching = [p for p in self.series if p.matches(series)]
+        for pattern in sorted(matching, key=lambda p: p.specificity):
+            keys.update(self.series[pattern])
+        return [key for key in keys.values() if key is not None]
+
+    def scalar_rule(self, key: str) -> Rule | None:
+        """Return the rule of a scalar key, or None where no pattern matches."""
+        matching = [p for p in self.scalars if p.matches(key)]
+        if not matching:
+            return None
+        return self.scalars[max(matching, key=lambda p: p.specificity)]
+
+    def read_series(self, series: str, fold: Fold) -> Iterator[Key]:
+        """Yield each key of a series with its value."""
+        for key in self.keys_of(series):
+            if _reported(fold, key):
+                value = read_series(fold, key.rule, key.field)
+                yield Key(f"{series}_{key.suffix}", key.rule, value, series, fold)
+
+    @classmethod
+    def parse(cls, text: str) -> RuleSet:
+        """Return the rules of a TOML document.
+
+        ```toml
+        [scalars]
+        "actor/*" = "mean"
+
+        [series."training/*"]
+        mismatch_rate = { rule = "mean", field = "count" }
+        diff_std = false
+        ```
+
+        Raises:
+            InvalidRules: it is not TOML, or a table, rule or field is not known.
+        """
+        try:
+            document = tomllib.loads(text)
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidRules(f"not TOML: {error}") from error
+        unknown = set(document) - {"series", "scalars"}
+        if unknown:
+            raise InvalidRules(f"unknown table [{min(unknown)}]; there are [series] and [scalars]")
+        return cls(
+            series={
+                Pattern(glob): {
+                    suffix: _parse_key(glob, suffix, entry)
+                    for suffix, entry in _table(f'series."{glob}"', keys).items()
+                }
+                for glob, keys in _table("series", document.get("series", {})).items()
+            },
+            scalars={
+                Pattern(glob): _parse_rule(f'scalars."{glob}"', rule, SCALAR_RULES)
+                for glob, rule in _table("scalars", document.get("scalars", {})).items()
+            },
+        )
+
+
+def _table(where: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise InvalidRules(f"{where} must be a table, not {value!r}")
+    return value
+
+
+def _parse_rule(where: str, value: Any, allowed: frozenset[Rule]) -> Rule:
+    if value not in allowed:
+        choice = ", ".join(sorted(allowed))
+        raise InvalidRules(f"{where}: the rule must be one of {choice}, not {value!r}")
+    return Rule(value)
+
+
+def _parse_key(glob: str, suffix: str, entry: Any) -> KeyRule | None:
+    where = f'series."{glob}".{suffix}'
+    if entry is False:
+        return None
+    entry = _table(where, entry)
+    if set(entry) != {"rule", "field"}:
+        raise InvalidRules(f'{where} needs exactly {{ rule = "...", field = "..." }}, or false')
+    rule = _parse_rule(where, entry["rule"], frozenset(SERIES_FIELDS))
+    fields = SERIES_FIELDS[rule]
+    if entry["field"] not in fields:
+        choice = ", ".join(sorted(fields))
+        raise InvalidRules(f"{where}: {rule} folds one of {choice}, not {entry['field']!r}")
+    return KeyRule(suffix, rule, entry["field"])
+
+
+def is_finite(value: float | int | None) -> bool:
+    """Whether a value exists and is an ordinary number; integers of any size are."""
+    return isinstance(value, int) or (value is not None and math.isfinite(value))
