@@ -1,0 +1,84 @@
+"""The port to where runs are kept; `open_store` returns the adapter that a URL names."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from rankfold.errors import RankfoldError
+from rankfold.ledger import Ledger
+from rankfold.wire import Receipt, Report
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A report and when it arrived, in seconds since the epoch."""
+
+    report: Report
+    now: float
+
+
+class Store(Protocol):
+    """Where runs are kept. One thread calls it, one call at a time.
+
+    Every write is durable when its call returns, and visible to the calls after it. A write
+    that raises has changed nothing.
+    """
+
+    def ingest(self, arrivals: Sequence[Arrival]) -> list[Receipt | RankfoldError]:
+        """Take several reports in one commit; each whole or not at all.
+
+        Returns:
+            for each arrival its receipt, or the error for which nothing of it was applied.
+
+        Raises:
+            StoreUnavailable: the commit failed; nothing of any arrival was applied.
+        """
+        ...
+
+    def finish(self, project: str, run: str, attempt: int) -> None:
+        """Mark an attempt finished; marking it again changes nothing.
+
+        Raises:
+            NotFound: the run or the attempt is not known.
+            StoreUnavailable: the commit failed.
+        """
+        ...
+
+    def delete(self, project: str, run: str) -> None:
+        """Forget a run; a later report starts it anew.
+
+        Raises:
+            NotFound: the run is not known.
+            StoreUnavailable: the commit failed.
+        """
+        ...
+
+    def runs(self) -> list[Ledger]:
+        """Return every run, sorted by project and name."""
+        ...
+
+    def run(self, project: str, run: str) -> Ledger:
+        """Return one run.
+
+        Raises:
+            NotFound: the run is not known.
+        """
+        ...
+
+    def probe(self) -> None:
+        """Write something and make it durable, as a report would be.
+
+        Raises:
+            StoreUnavailable: that failed.
+        """
+        ...
+
+    def maintain(self) -> None:
+        """Do a bounded piece of housekeeping; called when nothing waits."""
+        ...
+
+    def close(self) -> None:
+        """Make everything tidy for the next start; further calls are not allowed."""
+        ...
