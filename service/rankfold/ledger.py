@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Literal, NamedTuple
 
 from rankfold.attempt import Attempt
 from rankfold.errors import Inconsistent, NotFound
 from rankfold.fold import Fold, Place, ScalarFold, Table
-from rankfold.page import GLOBAL, Conflict, Sorted, contents_of
+from rankfold.page import GLOBAL, Conflict, Page, Sorted, contents_of
 from rankfold.rules import Rule, RuleSet
 from rankfold.wire import Receipt, Report, field_error
 
@@ -61,6 +62,7 @@ class Ledger:
         attempts: by number.
         bindings: by scalar key, its rule.
         notes: the first conflicts, for people to look at.
+        load_page: fetches the page of an (attempt, iteration) that is not in memory.
     """
 
     project: str
@@ -69,6 +71,7 @@ class Ledger:
     attempts: dict[int, Attempt] = field(default_factory=dict)
     bindings: dict[str, Binding] = field(default_factory=dict)
     notes: list[ConflictNote] = field(default_factory=list)
+    load_page: Callable[[int, int], Page] | None = None
 
     def apply(self, report: Report, now: float) -> Receipt:
         """Take a whole report, or nothing of it.
@@ -81,6 +84,10 @@ class Ledger:
             Inconsistent: it contradicts the attempt's world size or the run's names.
         """
         self._check(report)
+        return self.take(report, now)
+
+    def take(self, report: Report, now: float) -> Receipt:
+        """Take a report that was applied before: what `apply` does after its checks."""
         attempt = self._attempt(report.attempt, now)
         if attempt.world_size is None and report.world_size is not None:
             attempt.set_world_size(report.world_size)
@@ -158,8 +165,9 @@ class Ledger:
         return attempt
 
     def new_attempt(self, number: int, now: float) -> Attempt:
-        """Return an empty attempt; a store overrides this to say where its pages are kept."""
-        return Attempt(number, now)
+        """Return an empty attempt that finds its pages where this ledger keeps them."""
+        load = self.load_page
+        return Attempt(number, now, None if load is None else partial(load, number))
 
     def _check(self, report: Report) -> None:
         """Refuse what contradicts the run, before anything is changed."""

@@ -195,6 +195,19 @@ class Page:
                 self._done[name] = self._done.get(name, 0) + 1
         return True
 
+    def recount(self) -> None:
+        """Make what is derived anew from commits and cells, after they were set from outside."""
+        self._idle = sum(n == 0 for n in self.commits.values())
+        self._done = {
+            series: sum(len(cell.contents) == self.commits.get(r) for r, cell in ranks.items())
+            for series, ranks in self.series.items()
+        }
+        self.table = Table()
+        for _, series, fold in self.cells():
+            self.table.add_series(series, fold)
+        for _, key, scalar in self.scalar_cells():
+            self.table.add_scalar(key, scalar)
+
     @property
     def counts_for_coverage(self) -> bool:
         """Whether a partial or a commit says that this iteration happened."""
