@@ -72,7 +72,7 @@ def print_report(found: Item, *, exact: bool) -> None:
     """
     gate = found["gate"]
     print("\nTrainer against rollout, d = |trainer - rollout|:\n")
-    print("iteration  rank   differ   tokens    share      max d     mean d    max ULP")
+    print("iteration  rank   differ   tokens    share      max d     mean d        max ULP")
     rows = [(item, rank) for rank, items in found["ranks"].items() for item in items]
     for item, rank in sorted(rows, key=lambda row: (row[0]["iteration"], row[1])):
         print(_row(f"{item['iteration']:>9}  {rank:>4}", item["keys"]))
@@ -93,19 +93,23 @@ def _row(name: str, keys: Item) -> str:
     )
     share = differ / valid if valid else 0
     largest, mean = (f"{'-' if d is None else format(d, '.3g'):>9}" for d in (largest, mean))
-    return f"{name}  {differ:>7,}  {valid:>7,}  {share:>7.1%}  {largest}  {mean}  {ulp:>9,}"
+    return f"{name}  {differ:>7,}  {valid:>7,}  {share:>7.1%}  {largest}  {mean}  {ulp:>13,}"
 
 
 def _print_worst(tokens: list[Item]) -> None:
     if tokens:
         print("\nWorst tokens:\n")
-        print("     trainer       rollout        ULP  token  position  sample")
+        print("      trainer        rollout            ULP  token  position  sample")
     for token in tokens:
         row, column = token["position"]
         print(
-            f"{token['a']!s:>12.12}  {token['b']!s:>12.12}  {token['ulp']:>9,}  "
+            f"{_number(token['a']):>13}  {_number(token['b']):>13}  {token['ulp']:>13,}  "
             f"{token['token_id']:>5}  {f'{row}, {column}':>8}  {token['sample']}"
         )
+
+
+def _number(value: float | str) -> str:
+    return value if isinstance(value, str) else f"{value:.9g}"  # 9 digits tell float32s apart
 
 
 def print_further(url: str, name: str, *, keep: bool) -> None:
