@@ -180,21 +180,23 @@ class Attempt:
         if page is None:
             if self._load_page is None:
                 raise KeyError(iteration)
-            page = self._pages[iteration] = self._load_page(iteration)
+            page = self._load_page(iteration)
+            if iteration in self.incomplete:  # every verdict looks at these
+                self._pages[iteration] = page
         return page
 
     def open_page(self, iteration: int) -> Page:
         """Return the page of an iteration, a new one where there is none; it will change."""
-        self.dirty.add(iteration)
-        if iteration in self.paged:
-            return self.page(iteration)
+        page = self.page(iteration) if iteration in self.paged else Page()
+        self._pages[iteration] = page
         self.paged.add(iteration)
-        page = self._pages[iteration] = Page()
+        self.dirty.add(iteration)
         return page
 
     def forget_pages(self, keep: int) -> None:
         """Let go of saved pages that are complete and older than the newest `keep`."""
-        newest = set(list(self.paged)[-keep:])
+        count = len(self.paged)
+        newest = {self.paged.at(i) for i in range(max(0, count - keep), count)}
         for iteration in self._pages.keys() - newest - self.incomplete - self.dirty:
             del self._pages[iteration]
 

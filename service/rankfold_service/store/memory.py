@@ -1,0 +1,69 @@
+"""The reference store: everything in memory, nothing durable; the tests' oracle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rankfold.errors import NotFound, RankfoldError, RequestError
+from rankfold.ledger import Ledger
+from rankfold.rules import RuleSet
+from rankfold.wire import Receipt, Report
+from rankfold_service.store import Arrival
+
+
+class MemoryStore:
+    """Keeps the ledger of each run in a dict."""
+
+    def __init__(self, rules: RuleSet) -> None:
+        self.rules = rules
+        self.ledgers: dict[tuple[str, str], Ledger] = {}
+
+    def open_ledger(self, project: str, run: str) -> Ledger:
+        """Return a run's ledger, a new one where the run is not known yet."""
+        return self.ledgers.get((project, run)) or Ledger(project, run, self.rules)
+
+    def apply(self, report: Report, now: float) -> Receipt:
+        """Take one report whole; a run becomes known only with its first good one."""
+        ledger = self.open_ledger(report.project, report.run)
+        receipt = ledger.apply(report, now)
+        self.ledgers[report.project, report.run] = ledger
+        return receipt
+
+    def ingest(self, arrivals: Sequence[Arrival]) -> list[Receipt | RankfoldError]:
+        """See `Store.ingest`."""
+        return [self._outcome(arrival) for arrival in arrivals]
+
+    def _outcome(self, arrival: Arrival) -> Receipt | RankfoldError:
+        try:
+            return self.apply(arrival.report, arrival.now)
+        except RequestError as error:
+            return error
+
+    def finish(self, project: str, run: str, attempt: int) -> None:
+        """See `Store.finish`."""
+        self.run(project, run).finish(attempt)
+
+    def delete(self, project: str, run: str) -> None:
+        """See `Store.delete`."""
+        self.run(project, run)
+        del self.ledgers[project, run]
+
+    def runs(self) -> list[Ledger]:
+        """See `Store.runs`."""
+        return [self.ledgers[name] for name in sorted(self.ledgers)]
+
+    def run(self, project: str, run: str) -> Ledger:
+        """See `Store.run`."""
+        ledger = self.ledgers.get((project, run))
+        if ledger is None:
+            raise NotFound(f"no run {run!r} is known in project {project!r}")
+        return ledger
+
+    def probe(self) -> None:
+        """See `Store.probe`; memory is always there."""
+
+    def maintain(self) -> None:
+        """See `Store.maintain`; there is nothing to tidy."""
+
+    def close(self) -> None:
+        """See `Store.close`."""

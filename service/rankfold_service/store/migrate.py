@@ -1,0 +1,144 @@
+"""Numbered migrations of the SQLite store, and the check of what a file is before it is used."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from dataclasses import dataclass
+from importlib import resources
+from pathlib import Path
+
+from rankfold.errors import StoreRefused
+from rankfold_service.store.disk import check_leftovers, check_place, lock, sync_folder
+
+# In the file's header, so that another program's database is never taken for ours: "RKFD".
+APPLICATION_ID = 0x524B4644
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    """One numbered step; the number is the schema's version after it."""
+
+    number: int
+    name: str
+    sql: str
+
+
+def migrations() -> list[Migration]:
+    """Return all steps that this version knows, ascending."""
+    folder = resources.files("rankfold_service.store") / "sql" / "sqlite"
+    files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
+    return [Migration(int(f.name[:4]), f.name.removesuffix(".sql"), f.read_text()) for f in files]
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Return a connection whose every commit is on disk when it returns."""
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    # Checkpoints of the log are taken at quiet moments, not in the middle of a commit.
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    return connection
+
+
+def create(path: Path, steps: list[Migration]) -> None:
+    """Make a new store at the current schema; it appears whole or not at all.
+
+    Raises:
+        StoreRefused: the disk does not take it.
+    """
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        draft.unlink(missing_ok=True)
+        connection = sqlite3.connect(draft, isolation_level=None)
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        for step in steps:
+            apply(connection, step)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.close()
+        os.rename(draft, path)
+        sync_folder(path.parent)
+    except (OSError, sqlite3.Error) as error:
+        raise StoreRefused(f"cannot create a store at {path}: {error}") from error
+
+
+def apply(connection: sqlite3.Connection, step: Migration) -> None:
+    """Apply one step and its number in one transaction."""
+    connection.executescript(
+        f"BEGIN IMMEDIATE;\n{step.sql}\nPRAGMA user_version = {step.number};\nCOMMIT;"
+    )
+
+
+def version(connection: sqlite3.Connection, path: Path) -> int:
+    """Return the schema's version of a file that is ours and undamaged.
+
+    Raises:
+        StoreRefused: it is not ours, or it is damaged.
+    """
+    try:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (number,) = connection.execute("PRAGMA user_version").fetchone()
+        if application != APPLICATION_ID:
+            raise StoreRefused(f"{path} is another program's database: name another store")
+        (health,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+    except sqlite3.DatabaseError as error:
+        raise damaged(path, str(error)) from error
+    if health != "ok":
+        raise damaged(path, health)
+    return int(number)
+
+
+def damaged(path: Path, what: str) -> StoreRefused:
+    """Return the refusal of a damaged file."""
+    return StoreRefused(
+        f"{path} is damaged ({what}): nothing was changed; restore it from a backup, "
+        "or move it away to begin anew"
+    )
+
+
+def check_version(number: int, path: Path, steps: list[Migration]) -> None:
+    """Refuse a schema that is not the current one.
+
+    Raises:
+        StoreRefused: it is newer, or it must be migrated first.
+    """
+    current = steps[-1].number
+    if number > current:
+        raise StoreRefused(
+            f"{path} has schema {number}, newer than {current}, which this version knows: "
+            "use the newer version that wrote it"
+        )
+    if number < current:
+        raise StoreRefused(
+            f"{path} has schema {number}, older than {current}: back it up, then run "
+            f"'rankfold migrate --store sqlite:///{path}'"
+        )
+
+
+def migrate_file(path: Path, steps: list[Migration] | None = None) -> list[str]:
+    """Bring a store to the current schema.
+
+    Returns:
+        the names of the steps that were applied.
+
+    Raises:
+        StoreRefused: it cannot be opened, or it is newer than this version.
+    """
+    steps = migrations() if steps is None else steps
+    check_place(path)
+    check_leftovers(path)
+    with lock(path):
+        if not path.exists():
+            create(path, steps)
+            return [step.name for step in steps]
+        connection = connect(path)
+        try:
+            number = version(connection, path)
+            check_version(max(number, steps[-1].number), path, steps)
+            pending = [step for step in steps if step.number > number]
+            for step in pending:
+                apply(connection, step)
+        finally:
+            connection.close()
+    return [step.name for step in pending]

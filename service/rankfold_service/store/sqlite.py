@@ -1,0 +1,347 @@
+"""The embedded store: one SQLite file, a journal in front of tables, one ledger in memory.
+
+An accepted report is appended to the journal and applied in memory; now and then what changed
+is written to the tables and the journal is emptied, in one transaction. A start reads the tables
+and replays the journal. If a commit fails, memory is thrown away and read again from the file,
+so that nothing is answered that is not on disk.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from rankfold.errors import RankfoldError, StoreUnavailable
+from rankfold.ledger import Ledger
+from rankfold.page import Page
+from rankfold.rules import RuleSet
+from rankfold.wire import Receipt, Report
+from rankfold_service.store import Arrival
+from rankfold_service.store.disk import check_leftovers, check_place, lock
+from rankfold_service.store.memory import MemoryStore
+from rankfold_service.store.migrate import (
+    check_version,
+    connect,
+    create,
+    damaged,
+    migrations,
+    version,
+)
+from rankfold_service.store.pack import pack_ledger, pack_page, unpack_ledger, unpack_page
+from rankfold_service.store.record import DamagedRecord, Entry, pack, unpack_all
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Name = tuple[str, str]
+
+_log = logging.getLogger("rankfold.store")
+
+DEFAULT_CHECKPOINT_BYTES = 8 * 1024 * 1024
+DEFAULT_KEEP_ITERATIONS = 16
+
+
+class SqliteStore(MemoryStore):
+    """A memory store that a file stands behind.
+
+    Args:
+        path: of the SQLite file; a new one is made where there is none.
+        rules: the rules in force.
+        checkpoint_bytes: bring the tables up to date once the journal is longer.
+        keep_iterations: complete iterations that stay in memory, per attempt.
+
+    Raises:
+        StoreRefused: the file must not be opened; the message says what to do.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        rules: RuleSet,
+        *,
+        checkpoint_bytes: int = DEFAULT_CHECKPOINT_BYTES,
+        keep_iterations: int = DEFAULT_KEEP_ITERATIONS,
+    ) -> None:
+        super().__init__(rules)
+        self.path = path
+        self._checkpoint_bytes = checkpoint_bytes
+        self._keep = keep_iterations
+        self._stale = False
+        self._journal_bytes = 0
+        self._checkpoint_due = checkpoint_bytes
+        self._ids: dict[Name, int] = {}
+        self._changed: set[Name] = set()
+        self._deleted: set[Name] = set()
+        self._lock, self._connection = _open(path)
+        try:
+            self._load()
+        except BaseException:
+            self.close_files()
+            raise
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def ingest(self, arrivals: Sequence[Arrival]) -> list[Receipt | RankfoldError]:
+        """See `Store.ingest`."""
+        with self._durably():
+            outcomes = super().ingest(arrivals)
+            entries = [
+                Entry("report", arrival.now, arrival.report)
+                for arrival, outcome in zip(arrivals, outcomes, strict=True)
+                if isinstance(outcome, Receipt)
+            ]
+            self._append(entries)
+        self._checkpoint_if_due()
+        return outcomes
+
+    def finish(self, project: str, run: str, attempt: int) -> None:
+        """See `Store.finish`."""
+        with self._durably():
+            super().finish(project, run, attempt)
+            self._append([Entry("finish", time.time(), Report(run, 0, project, attempt))])
+
+    def delete(self, project: str, run: str) -> None:
+        """See `Store.delete`."""
+        with self._durably():
+            super().delete(project, run)
+            self._append([Entry("delete", time.time(), Report(run, 0, project))])
+
+    def probe(self) -> None:
+        """See `Store.probe`."""
+        with self._durably():
+            self._transaction(
+                lambda: self._connection.execute("UPDATE probe SET at = ?", (time.time(),))
+            )
+
+    def _append(self, entries: Sequence[Entry]) -> None:
+        """Make entries durable, in one commit, and remember what they changed."""
+        if not entries:
+            return
+        records = b"".join(map(pack, entries))
+        self._transaction(
+            lambda: self._connection.execute("INSERT INTO journal (records) VALUES (?)", (records,))
+        )
+        self._journal_bytes += len(records)
+        for entry in entries:
+            self._mark(entry)
+
+    def _mark(self, entry: Entry) -> None:
+        name = (entry.report.project, entry.report.run)
+        if entry.op == "delete":
+            self._changed.discard(name)
+            self._deleted.add(name)
+        else:
+            self._changed.add(name)
+
+    def _transaction(self, write: Callable[[], object]) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            write()
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    @contextmanager
+    def _durably(self) -> Iterator[None]:
+        """Run a write; if it fails, distrust memory until it was read from the file again."""
+        self._trust()
+        try:
+            yield
+        except RequestError:
+            raise  # found by a check, before anything was changed
+        except BaseException as error:
+            self._stale = True
+            if isinstance(error, sqlite3.Error):
+                raise _unavailable(self.path, error) from error
+            raise
+
+    def _trust(self) -> None:
+        if self._stale:
+            try:
+                self._load()
+            except sqlite3.Error as error:
+                raise _unavailable(self.path, error) from error
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def runs(self) -> list[Ledger]:
+        """See `Store.runs`."""
+        self._trust()
+        return super().runs()
+
+    def run(self, project: str, run: str) -> Ledger:
+        """See `Store.run`."""
+        self._trust()
+        return super().run(project, run)
+
+    def open_ledger(self, project: str, run: str) -> Ledger:
+        """Return a run's ledger, a new one that finds its pages here where there is none."""
+        known = self.ledgers.get((project, run))
+        return known or Ledger(
+            project, run, self.rules, load_page=partial(self._load_page, (project, run))
+        )
+
+    def _load_page(self, name: Name, attempt: int, iteration: int) -> Page:
+        query = "SELECT body FROM page WHERE run_id = ? AND attempt = ? AND iteration = ?"
+        try:
+            key = (self._ids[name], attempt, iteration)
+            row = self._connection.execute(query, key).fetchone()
+        except sqlite3.Error as error:
+            raise _unavailable(self.path, error) from error
+        if row is None:
+            raise StoreUnavailable(f"{self.path} lacks iteration {iteration} of run {name[1]!r}")
+        return unpack_page(row[0])
+
+    # -- tables and journal ----------------------------------------------------------------
+
+    def _load(self) -> None:
+        """Read the tables and replay the journal."""
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+        self.ledgers.clear()
+        self._ids.clear()
+        self._changed.clear()
+        self._deleted.clear()
+        self._journal_bytes = 0
+        for id_, project, run, head in self._connection.execute(
+            "SELECT id, project, name, head FROM run"
+        ):
+            name = (project, run)
+            self._ids[name] = id_
+            self.ledgers[name] = unpack_ledger(
+                head, project, run, self.rules, partial(self._load_page, name)
+            )
+        for (records,) in self._connection.execute("SELECT records FROM journal ORDER BY seq"):
+            self._journal_bytes += len(records)
+            for entry in self._entries(records):
+                self._replay(entry)
+        self._stale = False
+
+    def _entries(self, records: bytes) -> Iterator[Entry]:
+        try:
+            yield from unpack_all(records)
+        except DamagedRecord as error:
+            raise damaged(self.path, str(error)) from error
+
+    def _replay(self, entry: Entry) -> None:
+        report = entry.report
+        if entry.op == "delete":
+            super().delete(report.project, report.run)
+        elif entry.op == "finish":
+            super().finish(report.project, report.run, report.attempt)
+        else:
+            ledger = self.open_ledger(report.project, report.run)
+            ledger.take(report, entry.now)
+            self.ledgers[report.project, report.run] = ledger
+        self._mark(entry)
+
+    def maintain(self) -> None:
+        """See `Store.maintain`: bring the tables up to date once the journal is long enough."""
+        self._checkpoint_if_due()
+
+    def _checkpoint_if_due(self) -> None:
+        if self._journal_bytes < self._checkpoint_due or self._stale:
+            return
+        try:
+            self.checkpoint()
+        except StoreUnavailable as error:
+            # Everything is still in the journal: nothing is lost, and the next try comes later.
+            self._checkpoint_due = self._journal_bytes + self._checkpoint_bytes
+            _log.warning("the tables could not be brought up to date: %s", error)
+
+    def checkpoint(self) -> None:
+        """Write what changed to the tables and empty the journal, in one commit."""
+        with self._durably():
+            self._transaction(self._save)
+            self._settle()
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+    def _save(self) -> None:
+        execute = self._connection.execute
+        for name in self._deleted:
+            execute("DELETE FROM run WHERE project = ? AND name = ?", name)
+            self._ids.pop(name, None)
+        for name in self._changed:
+            self._save_ledger(name, self.ledgers[name])
+        execute("DELETE FROM journal")
+
+    def _save_ledger(self, name: Name, ledger: Ledger) -> None:
+        (self._ids[name],) = self._connection.execute(
+            "INSERT INTO run (project, name, head) VALUES (?, ?, ?) "
+            "ON CONFLICT (project, name) DO UPDATE SET head = excluded.head RETURNING id",
+            (*name, pack_ledger(ledger)),
+        ).fetchone()
+        self._connection.executemany(
+            "INSERT INTO page VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (run_id, attempt, iteration) DO UPDATE SET body = excluded.body",
+            (
+                (self._ids[name], attempt.number, iteration, pack_page(attempt.page(iteration)))
+                for attempt in ledger.attempts.values()
+                for iteration in sorted(attempt.dirty)
+            ),
+        )
+
+    def _settle(self) -> None:
+        """Note that memory and tables agree, and let go of pages that are not needed soon."""
+        for name in self._changed:
+            for attempt in self.ledgers[name].attempts.values():
+                attempt.dirty.clear()
+                attempt.forget_pages(self._keep)
+        self._changed.clear()
+        self._deleted.clear()
+        self._journal_bytes = 0
+        self._checkpoint_due = self._checkpoint_bytes
+
+    def close(self) -> None:
+        """See `Store.close`: leaves tables that are up to date and no log."""
+        try:
+            if not self._stale and (self._changed or self._deleted):
+                self.checkpoint()
+        finally:
+            self.close_files()
+
+    def close_files(self) -> None:
+        """Let go of the file and its lock."""
+        self._connection.close()
+        self._lock.close()
+
+
+def _open(path: Path) -> tuple[IO[bytes], sqlite3.Connection]:
+    """Return a locked, current, undamaged store's lock and connection."""
+    check_place(path)
+    check_leftovers(path)
+    handle = lock(path)
+    try:
+        steps = migrations()
+        if not path.exists():
+            create(path, steps)
+        connection = _connect(path)
+        try:
+            check_version(version(connection, path), path, steps)
+        except BaseException:
+            connection.close()
+            raise
+    except BaseException:
+        handle.close()
+        raise
+    return handle, connection
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    try:
+        return connect(path)
+    except sqlite3.DatabaseError as error:
+        raise damaged(path, str(error)) from error
+
+
+def _unavailable(path: Path, error: sqlite3.Error) -> StoreUnavailable:
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    return StoreUnavailable(f"the store at {path} cannot be used now ({name}: {error})")
