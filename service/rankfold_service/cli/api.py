@@ -1,0 +1,171 @@
+"""Reads the HTTP API for the commands; the one place where its errors become ours."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Mapping
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+
+from rankfold import __version__
+from rankfold.errors import (
+    ConfigurationError,
+    FieldError,
+    Inconsistent,
+    RankfoldError,
+    RequestError,
+    Unavailable,
+    Unreachable,
+)
+from rankfold.wire import API_VERSION
+
+CONNECT_SECONDS = 5.0
+ANSWER_SECONDS = 30.0
+
+Answer = dict[str, Any]
+Query = Mapping[str, str | int | float | list[str] | None]
+
+
+class Api:
+    """One aggregator, as its readers see it."""
+
+    def __init__(self, url: str, token: str | None = None) -> None:
+        self.url = url.rstrip("/")
+        headers = {"User-Agent": f"rankfold/{__version__}", "Accept": "application/json"}
+        if token:
+            headers["Authorization"] = f"Bearer {_checked_token(token)}"
+        self._http = httpx.Client(
+            headers=headers,
+            timeout=httpx.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+            # A proxy that the environment names cannot lead to this very machine.
+            trust_env=_host(self.url) not in ("127.0.0.1", "::1", "localhost"),
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._http.close()
+
+    def get(self, path: str, query: Query | None = None) -> Answer:
+        """Return one answer.
+
+        Args:
+            path: below the API's root, each name percent-encoded.
+            query: its parameters; those that are None are left out.
+
+        Raises:
+            RequestError: the aggregator refused the request.
+            Unavailable: it cannot answer now.
+            Unreachable: nothing answered, or something that is no aggregator.
+        """
+        given = {name: value for name, value in (query or {}).items() if value is not None}
+        try:
+            response = self._http.get(f"{self.url}/api/v{API_VERSION}{path}", params=given)
+        except httpx.TimeoutException as error:
+            raise Unreachable(f"{self.url} did not answer in time") from error
+        except httpx.TransportError as error:
+            raise Unreachable(f"no aggregator answers at {self.url} ({error})") from error
+        answer = _object(response)
+        if not response.is_success:
+            raise _problem(self.url, response, answer)
+        if answer is None:
+            raise Unreachable(f"what answers at {self.url} is no aggregator: it sent no JSON")
+        return answer
+
+    def pages(self, path: str, query: Query | None = None, most: int | None = None) -> Answer:
+        """Return all pages of a list joined into one, or the first `most` of its items."""
+        items: list[Any] = []
+        following: str | int | None = None
+        for page in self._each_page(path, query or {}):
+            items += page["items"]
+            following = page["next"]
+            if most is not None and len(items) >= most:
+                break
+        return {"items": items[:most], "next": following}
+
+    def _each_page(self, path: str, query: Query) -> Iterator[Answer]:
+        page = self.get(path, query)
+        yield page
+        while page["next"] is not None:
+            page = self.get(path, {**query, "after": page["next"]})
+            yield page
+
+
+def connect(args: argparse.Namespace) -> Api:
+    """Return the aggregator that the options name."""
+    return Api(args.url, args.token)
+
+
+def runs_path(project: str) -> str:
+    """Return where a project's runs are listed."""
+    return f"/projects/{quote(project, safe='')}/runs"
+
+
+def run_path(project: str, run: str, what: str = "") -> str:
+    """Return where a run, or a part of what is known of it, is read."""
+    return f"{runs_path(project)}/{quote(run, safe='')}" + (f"/{what}" if what else "")
+
+
+def _host(url: str) -> str:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ConfigurationError(f"{url!r} is no URL: {error}") from error
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ConfigurationError(f"{url!r} is no URL of an aggregator, such as http://host:9814")
+    return parsed.host
+
+
+def _checked_token(token: str) -> str:
+    if not (token.isascii() and token.isprintable()) or " " in token:
+        raise ConfigurationError("a token has only visible ASCII characters and no spaces")
+    return token
+
+
+def _object(response: httpx.Response) -> Answer | None:
+    try:
+        answer = response.json()
+    except ValueError:
+        return None
+    return answer if isinstance(answer, dict) else None
+
+
+def _classes(root: type[RankfoldError]) -> Iterator[type[RankfoldError]]:
+    yield root
+    for child in root.__subclasses__():
+        yield from _classes(child)
+
+
+_BY_CODE = {error.code: error for error in _classes(RankfoldError)}
+
+
+def _problem(url: str, response: httpx.Response, answer: Answer | None) -> RankfoldError:
+    """Return the error that a problem document tells of."""
+    if answer is None or "code" not in answer:
+        return Unreachable(f"what answers at {url} is no aggregator: status {response.status_code}")
+    detail = str(answer.get("detail") or answer.get("title") or answer["code"])
+    kind = _BY_CODE.get(answer["code"], _by_status(response.status_code))
+    if issubclass(kind, Inconsistent):
+        errors = answer.get("errors") or [{"pointer": "", "reason": detail}]
+        return kind([FieldError(fault["pointer"], fault["reason"]) for fault in errors])
+    if issubclass(kind, Unavailable):
+        return kind(detail, _seconds(response.headers.get("Retry-After")))
+    return kind(detail)
+
+
+def _by_status(status: int) -> type[RankfoldError]:
+    """Return the class of a code that this version does not know."""
+    return RequestError if status < httpx.codes.INTERNAL_SERVER_ERROR else RankfoldError
+
+
+def _seconds(header: str | None) -> float:
+    return float(header) if header is not None and header.isdecimal() else 1.0

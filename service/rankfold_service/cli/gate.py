@@ -1,0 +1,216 @@
+"""`rankfold gate`: the verdict on a run, now or when it is final, as an exit code."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rankfold.errors import NotFound, RankfoldError, Unavailable, Unreachable
+from rankfold_service.cli import options
+from rankfold_service.cli.api import Answer, Api, Query, connect, run_path
+from rankfold_service.cli.tables import Screen
+from rankfold_service.cli.verdict import verdict_text
+
+POLL_SECONDS = 1.0
+EXIT_CODES = {"pass": 0, "fail": 1, "invalid": 1, "incomplete": 3, "no_data": 3}
+
+DESCRIPTION = """\
+Prints the verdict on a run and the reasons for it:
+
+  pass        every expected position was compared and none differs
+  fail        a mismatch count, or a threshold given here, is exceeded
+  invalid     the same identity was reported with other content
+  incomplete  an expected rank, iteration or microbatch is missing
+  no_data     nothing was compared
+"""
+
+EPILOG = """\
+With --wait the verdict is asked for until it is final: at once where it is fail or invalid; pass
+when the run is finished or stale; incomplete and no_data when it is stale. A finished run that is
+incomplete is waited for, since reports may still be on their way, and so are an aggregator that
+does not answer and a run that is not known yet.
+
+examples:
+  rankfold gate my-run
+  rankfold gate my-run --wait 600 --require-finished
+  rankfold gate my-run --series training/rollout_logprobs --from 10 --max-diff-max 1e-6
+
+exit codes:
+  0  pass
+  1  fail or invalid
+  2  wrong usage or a refused request
+  3  incomplete or no data, or no such run
+  4  no aggregator answers, or it cannot answer now
+"""
+
+
+def add_parser(subparsers: options.Subparsers) -> None:
+    """Add `gate` to the command line."""
+    parser = options.new_parser(subparsers, "gate", run, DESCRIPTION, EPILOG)
+    options.add_run(parser)
+    _add_selection(parser.add_argument_group("what is judged"))
+    _add_policy(parser.add_argument_group("how it is judged"))
+    parser.add_argument(
+        "--wait",
+        type=options.amount,
+        default=0.0,
+        metavar="SECONDS",
+        help="ask until the verdict is final, for at most so long",
+    )
+    options.add_json(parser)
+
+
+def _add_selection(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--series",
+        type=options.series_or_key,
+        action="append",
+        help="only this series; may be given several times (default: all)",
+    )
+    group.add_argument(
+        "--from", type=options.index, dest="first", metavar="ITERATION", help="the first iteration"
+    )
+    group.add_argument(
+        "--to", type=options.index, dest="last", metavar="ITERATION", help="the last iteration"
+    )
+    options.add_attempts(group)
+
+
+def _add_policy(group: argparse._ArgumentGroup) -> None:
+    group.add_argument(
+        "--max-mismatch-count",
+        type=options.count,
+        metavar="N",
+        help="fail where a series has more mismatches (default: 0)",
+    )
+    group.add_argument(
+        "--max-diff-max",
+        type=options.amount,
+        metavar="X",
+        help="fail where a series has a larger difference",
+    )
+    group.add_argument(
+        "--max-diff-mean",
+        type=options.amount,
+        metavar="X",
+        help="fail where a series has a larger mean difference",
+    )
+    for name, meaning in (
+        ("--require-finished", "incomplete until the run is marked finished"),
+        ("--allow-absent", "an iteration that no rank reported a series for is no gap"),
+        ("--live", "leave iterations in progress out"),
+    ):
+        group.add_argument(name, action="store_const", const="true", help=meaning)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the verdict and return its exit code."""
+    with connect(args) as api:
+        answer = wait_for_verdict(Question(api, args), args.wait)
+    if args.json:
+        options.print_json(answer)
+    else:
+        print(verdict_text(answer, Screen.of(sys.stdout)))
+    return EXIT_CODES[answer["gate"]]
+
+
+@dataclass(frozen=True)
+class Question:
+    """What the options ask of which aggregator."""
+
+    api: Api
+    args: argparse.Namespace
+
+    def ask(self) -> Answer:
+        """Return the verdict of now."""
+        path = run_path(self.args.project, self.args.run, "gate")
+        answer = self.api.get(path, query_of(self.args))
+        if answer.get("gate") not in EXIT_CODES:
+            raise Unreachable(f"{self.api.url} answers with a verdict that is not known here")
+        return answer
+
+    def final(self, answer: Answer) -> bool:
+        """Whether waiting cannot change the verdict, or should not."""
+        match answer["gate"], answer["state"]:
+            case ("invalid", _) | (_, "stale") | ("pass", "finished"):
+                return True
+            case ("fail", state):
+                return state == "finished" or not self._may_recover(answer)
+            case _:
+                return False
+
+    def _may_recover(self, answer: Answer) -> bool:
+        """Whether only a mean is too large, which more positions can bring down."""
+        if self.args.max_diff_mean is None:
+            return False
+        most, largest = self.args.max_mismatch_count or 0, self.args.max_diff_max
+        return not any(
+            series["mismatch_count"] > most
+            or series["nonfinite_count"]
+            or (largest is not None and (series["diff_max"] or 0) > largest)
+            for series in answer["series"].values()
+        )
+
+
+def query_of(args: argparse.Namespace) -> Query:
+    """Return the options as the API's query."""
+    return {
+        "series": args.series,
+        "from": args.first,
+        "to": args.last,
+        "attempts": args.attempts,
+        "max_mismatch_count": args.max_mismatch_count,
+        "max_diff_max": args.max_diff_max,
+        "max_diff_mean": args.max_diff_mean,
+        "require_finished": args.require_finished,
+        "allow_absent": args.allow_absent,
+        "live": args.live,
+    }
+
+
+def wait_for_verdict(
+    question: Question,
+    seconds: float,
+    clock: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Answer:
+    """Return the verdict once it is final, or the last one when the time is up.
+
+    Raises:
+        RankfoldError: there is no verdict to return; the last reason why.
+    """
+    deadline = clock() + seconds
+    said = ""
+    while True:
+        pause = POLL_SECONDS
+        answer: Answer | RankfoldError
+        try:
+            answer = question.ask()
+        except (NotFound, Unreachable) as error:
+            answer = error
+        except Unavailable as error:
+            answer, pause = error, max(pause, error.retry_after)
+        left = deadline - clock()
+        if left <= 0 or (isinstance(answer, dict) and question.final(answer)):
+            break
+        said = _say(_waiting_for(answer), said)
+        sleep(min(pause, left))
+    if isinstance(answer, RankfoldError):
+        raise answer
+    return answer
+
+
+def _waiting_for(answer: Answer | RankfoldError) -> str:
+    if isinstance(answer, RankfoldError):
+        return str(answer)
+    return f"the run is {answer['state']}, the gate {answer['gate']}"
+
+
+def _say(what: str, said: str) -> str:
+    """Tell what is waited for where that has changed; standard output is for the verdict."""
+    if what != said:
+        print(f"rankfold gate: waiting: {what}", file=sys.stderr, flush=True)
+    return what

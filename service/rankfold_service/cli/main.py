@@ -1,0 +1,180 @@
+"""The command `rankfold`: finds the command that is meant, runs it, says in a line what failed."""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import NamedTuple
+
+from rankfold import __version__
+from rankfold.errors import (
+    ConfigurationError,
+    Forbidden,
+    NotFound,
+    RankfoldError,
+    RequestError,
+    Unauthenticated,
+    Unreachable,
+)
+
+DONE, FAILED, USAGE, NO_DATA, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 3, 4, 130, 141
+
+
+class Command(NamedTuple):
+    """Where a command is, as module:function, and what it does in half a line."""
+
+    adder: str
+    summary: str
+
+
+HERE = "rankfold_service.cli"
+COMMANDS = {
+    "serve": Command(f"{HERE}.serve:add_parser", "run the aggregator"),
+    "gate": Command(f"{HERE}.gate:add_parser", "print the verdict on a run, and why"),
+    "runs": Command(f"{HERE}.reads:add_runs", "list runs: state, attempts, last report, gate"),
+    "totals": Command(f"{HERE}.reads:add_totals", "every key of a run, folded"),
+    "ranks": Command(f"{HERE}.reads:add_ranks", "what each rank reported, and what is missing"),
+    "worst": Command(f"{HERE}.reads:add_worst", "the worst tokens of a run, largest first"),
+    "rules": Command(
+        f"{HERE}.rules:add_parser", "print the rules in force, and what a key matches"
+    ),
+    "migrate": Command(f"{HERE}.migrate:add_parser", "bring a store to the current schema"),
+    "demo": Command(f"{HERE}.demo:add_parser", "the whole way on real log-probs"),
+}
+
+DESCRIPTION = """\
+Folds per-microbatch comparison statistics of RL post-training over ranks and iterations:
+exactly, once, durably.
+"""
+
+EPILOG = """\
+examples:
+  rankfold demo                                see the whole way on this machine
+  rankfold serve --store sqlite:///rankfold.db run the aggregator on port 9814
+  rankfold runs                                list what was reported
+  rankfold gate my-run --wait 600              wait for the verdict, in a script
+  rankfold COMMAND --help                      explain one command
+
+exit codes:
+  0  done; of gate: pass
+  1  failed; of gate: fail or invalid
+  2  wrong usage, a setting that cannot be used, or a refused request
+  3  of gate: incomplete or no data
+  4  no aggregator answers, or it cannot answer now
+
+environment:
+  RANKFOLD_URL, RANKFOLD_PROJECT and RANKFOLD_TOKEN stand for --url, --project and --token.
+"""
+
+EXIT_CODES: tuple[tuple[type[RankfoldError], int], ...] = (
+    (NotFound, FAILED),
+    (ConfigurationError, USAGE),
+    (RequestError, USAGE),
+    (RankfoldError, UNREACHABLE),
+)
+
+HINTS: tuple[tuple[type[RankfoldError], str], ...] = (
+    (NotFound, "'rankfold runs' lists what is known"),
+    (Unauthenticated, "give a token with --token or RANKFOLD_TOKEN"),
+    (Forbidden, "give a token that reaches this project with --token or RANKFOLD_TOKEN"),
+    (Unreachable, "is --url (RANKFOLD_URL) right? 'rankfold serve' starts an aggregator"),
+)
+
+EXTRAS = {
+    **dict.fromkeys(
+        ("fastapi", "httpx", "httptools", "prometheus_client", "pydantic", "starlette"), "service"
+    ),
+    **dict.fromkeys(("uvicorn", "uvloop"), "service"),
+    "torch": "client",
+    "psycopg": "postgres",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    _never_fail_to_print()
+    command = arguments[0] if arguments and arguments[0] in COMMANDS else None
+    try:
+        return _run(command, arguments)
+    except RankfoldError as error:
+        _complain(command, _hinted(error))
+        return exit_code(error, command)
+    except ModuleNotFoundError as error:
+        extra = EXTRAS.get((error.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        _complain(command, f"needs {error.name}: pip install 'rankfold[{extra}]'")
+        return USAGE
+    except BrokenPipeError:
+        _abandon_output()
+        return PIPE_CLOSED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _run(command: str | None, arguments: list[str]) -> int:
+    try:
+        args = build_parser(command).parse_args(arguments)
+    except SystemExit as stop:  # help, version or wrong usage, already printed
+        code = int(stop.code or DONE)
+    else:
+        code = args.handler(args)
+    sys.stdout.flush()  # here, where a closed pipe can still be told from success
+    return code
+
+
+def build_parser(command: str | None) -> argparse.ArgumentParser:
+    """Return the parser; only the module of the command that is meant gets imported."""
+    parser = argparse.ArgumentParser(
+        prog="rankfold",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"rankfold {__version__}")
+    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for name, (adder, summary) in COMMANDS.items():
+        if name == command:
+            module, _, function = adder.partition(":")
+            getattr(import_module(module), function)(subparsers)
+        else:
+            subparsers.add_parser(name, help=summary)
+    return parser
+
+
+def exit_code(error: RankfoldError, command: str | None) -> int:
+    """Return the exit code that an error ends a command with."""
+    if isinstance(error, NotFound) and command == "gate":
+        return NO_DATA
+    return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
+
+
+def _hinted(error: RankfoldError) -> str:
+    hints = [hint for kind, hint in HINTS if isinstance(error, kind)]
+    return ": ".join([str(error), *hints])
+
+
+def _complain(command: str | None, message: str) -> None:
+    line = " ".join(message.split())
+    print(" ".join(filter(None, ("rankfold", command))) + f": {line}", file=sys.stderr)
+
+
+def _never_fail_to_print() -> None:
+    """Show what the terminal's encoding lacks as question marks instead of failing."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")
+
+
+def _abandon_output() -> None:
+    """Let the interpreter's last flush go nowhere: nobody reads any more."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,46 @@
+"""`rankfold migrate`: brings a store to the current schema, once, before the aggregator runs."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from rankfold_service.cli import options
+
+DEFAULT_STORE = "sqlite:///rankfold.db"
+
+DESCRIPTION = """\
+Brings a store to the schema of this version and prints the migrations that it applied. A store
+that is current is left as it is. Stop the aggregator first, and keep a copy of the store.
+"""
+
+EPILOG = """\
+examples:
+  rankfold migrate --store sqlite:///rankfold.db
+  rankfold migrate --store sqlite:////var/lib/rankfold/rankfold.db
+
+exit codes: 0 done, 2 wrong usage or a store that must not be opened
+"""
+
+
+def add_parser(subparsers: options.Subparsers) -> None:
+    """Add `migrate` to the command line."""
+    parser = options.new_parser(subparsers, "migrate", run, DESCRIPTION, EPILOG)
+    parser.add_argument(
+        "--store",
+        metavar="URL",
+        default=os.environ.get("RANKFOLD_STORE") or DEFAULT_STORE,
+        help=f"the store (RANKFOLD_STORE, default {DEFAULT_STORE})",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Apply what is missing and print it."""
+    from rankfold_service.store.migrate import migrate
+
+    applied = migrate(args.store)
+    for name in applied:
+        print(f"applied {name}")
+    if not applied:
+        print("the store is current")
+    return 0
