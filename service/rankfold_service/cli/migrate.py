@@ -6,6 +6,7 @@ import argparse
 import os
 
 from rankfold_service.cli import options
+from rankfold_service.store.migrate import migrate
 
 DEFAULT_STORE = "sqlite:///rankfold.db"
 
@@ -36,8 +37,6 @@ def add_parser(subparsers: options.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Apply what is missing and print it."""
-    from rankfold_service.store.migrate import migrate
-
     applied = migrate(args.store)
     for name in applied:
         print(f"applied {name}")

@@ -7,7 +7,7 @@ import json
 import math
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from rankfold.wire import name_fault
 
@@ -16,7 +16,7 @@ DEFAULT_PROJECT = "default"
 MAX_INDEX = 2**31 - 1
 MAX_COUNT = 2**53 - 1
 
-Subparsers = argparse._SubParsersAction[argparse.ArgumentParser]
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Handler = Callable[[argparse.Namespace], int]
 
 
