@@ -210,21 +210,26 @@ class Attempt:
             if len(self.meta) < MAX_META:
                 self.meta.setdefault(name, value)
         if new and self.world_size is None:
-            self._judge_all()
+            self._expect_more()
 
     def set_world_size(self, world_size: int) -> None:
         """Take the first word about the number of ranks."""
         self.world_size = world_size
-        self._judge_all()
+        if world_size > len(self.reporters):
+            self._expect_more()
 
-    def reach(self, rank: int, iteration: int) -> bool:
-        """Note that a rank has reported an iteration; True where the attempt's first is lower."""
+    def _expect_more(self) -> None:
+        """Take back every completeness: a rank is expected now that committed nothing yet."""
+        self.incomplete = set(self.covered)
+
+    def reach(self, rank: int, lowest: int, highest: int) -> bool:
+        """Note which iterations a rank has reported; True where the attempt's first is new."""
         reporter = self.reporters[rank]
-        if reporter.last_iteration is None or iteration > reporter.last_iteration:
-            reporter.last_iteration = iteration
-        if self.first_iteration is not None and self.first_iteration <= iteration:
+        if reporter.last_iteration is None or highest > reporter.last_iteration:
+            reporter.last_iteration = highest
+        if self.first_iteration is not None and self.first_iteration <= lowest:
             return False
-        self.first_iteration = iteration
+        self.first_iteration = lowest
         return True
 
     def supersede(self, cut: int) -> None:
@@ -275,13 +280,9 @@ class Attempt:
         else:
             self.incomplete.add(iteration)
 
-    def _judge_all(self) -> None:
-        for iteration in self.covered:
-            self.judge(iteration)
-
     def newest_complete(self) -> int | None:
         """Return the highest complete iteration that is not superseded."""
-        for iteration in self.covered.descending():
-            if iteration not in self.incomplete and (self.cut is None or iteration < self.cut):
+        for position in reversed(self.covered.within(None, self.last_effective)):
+            if (iteration := self.covered.at(position)) not in self.incomplete:
                 return iteration
         return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import accumulate, islice
 
 from rankfold.attempt import Attempt, Iterations
 from rankfold.ledger import Attempts, Ledger
@@ -58,8 +58,8 @@ class Coverage:
         last: the highest one.
         complete: how many iterations are complete for every selected series.
         incomplete: those that are not, ascending.
-        open: those of them beyond which no rank has committed two iterations.
         absent: committed iterations for which no rank reported a selected series.
+        open: those of both beyond which no rank has committed two iterations.
         missing: what is owed, the first `LISTED` of it.
         expected: how many ranks the latest attempt has.
         expected_known: False where only the ranks that have reported are expected.
@@ -71,8 +71,8 @@ class Coverage:
     last: int | None = None
     complete: int = 0
     incomplete: list[int] = field(default_factory=list)
-    open: list[int] = field(default_factory=list)
     absent: list[int] = field(default_factory=list)
+    open: list[int] = field(default_factory=list)
     missing: list[Missing] = field(default_factory=list)
     expected: int = 0
     expected_known: bool = False
@@ -104,32 +104,46 @@ def coverage(ledger: Ledger, selection: Selection) -> Coverage:
     )
     silent = (rank for rank in range(latest.expected) if rank not in latest.reporters)
     found.silent = list(islice(silent, LISTED)) if latest.world_size else []
-    last_commit = max((a.last_commit for a, _ in judged if a.last_commit is not None), default=-1)
-    selected = selection.series or tuple(ledger.series_names())
-    for attempt, last in judged:
-        _cover(found, attempt, selected, selection.first, last)
-    found.open = [i for i in found.incomplete if last_commit < i + 2]
+    names = ledger.series_names()
+    for (attempt, last), newest_commit in zip(judged, _newest_commits(judged), strict=True):
+        gaps = _cover(found, attempt, selection, last, names)
+        found.open += [i for i in gaps if newest_commit < i + 2]
     return found
 
 
+def _newest_commits(judged: list[tuple[Attempt, int | None]]) -> list[int]:
+    """Return for each attempt the highest iteration that it or a later one has committed.
+
+    How far an earlier attempt had come says nothing about the ranks of a later one.
+    """
+    newest_first = (-1 if a.last_commit is None else a.last_commit for a, _ in reversed(judged))
+    return list(accumulate(newest_first, max))[::-1]
+
+
 def _cover(
-    found: Coverage, attempt: Attempt, series: Collection[str], first: int | None, last: int | None
-) -> None:
-    """Add one attempt's iterations from `first` to `last`."""
-    within = attempt.covered.within(first, last)
+    found: Coverage, attempt: Attempt, selection: Selection, last: int | None, names: list[str]
+) -> list[int]:
+    """Add one attempt's iterations up to `last`; return those that are not complete."""
+    series = selection.series or names
+    within = attempt.covered.within(selection.first, last)
     if not within:
-        return
+        return []
     lowest, highest = attempt.covered.at(within[0]), attempt.covered.at(within[-1])
     found.first = lowest if found.first is None else min(found.first, lowest)
     found.last = highest if found.last is None else max(found.last, highest)
     inside = sorted(i for i in attempt.incomplete if lowest <= i <= highest)
-    incomplete = [i for i in inside if _incomplete(attempt, i, series)]
-    absent = sorted(_absent(attempt, series, lowest, highest))
+    # The attempt keeps what is incomplete for any series: pages are read only to ask about some.
+    incomplete = [i for i in inside if not selection.series or _incomplete(attempt, i, series)]
+    absent = _absent(attempt, series, lowest, highest)
+    gaps = sorted(absent.union(incomplete))
     found.incomplete += incomplete
-    found.absent += absent
-    found.complete += len(within) - len({*incomplete, *absent})
+    found.absent += sorted(absent)
+    found.complete += len(within) - len(gaps)
     room = LISTED - len(found.missing)
-    found.missing += islice((m for i in incomplete for m in _missing(attempt, i, series)), room)
+    ranks = _expected_ranks(attempt)
+    owed = (m for i in incomplete for m in _missing(attempt, i, series, ranks))
+    found.missing += islice(owed, room)
+    return gaps
 
 
 def _incomplete(attempt: Attempt, iteration: int, series: Collection[str]) -> bool:
@@ -148,15 +162,34 @@ def _absent(attempt: Attempt, series: Collection[str], first: int, last: int) ->
         seen = attempt.seen.get(name, Iterations())
         # Comparing lengths first keeps the usual case, nothing absent, free of a walk.
         if len(seen.within(first, last)) < worked:
-            absent.update(i for i in attempt.worked.between(first, last) if i not in seen)
+            absent |= set(attempt.worked.between(first, last)).difference(seen)
     return absent
 
 
-def _missing(attempt: Attempt, iteration: int, series: Collection[str]) -> Iterator[Missing]:
-    """Yield what each expected rank owes of an incomplete iteration."""
-    page = attempt.page(iteration)
+def missing_of_rank(ledger: Ledger, selection: Selection, rank: int) -> list[Missing]:
+    """Return what one rank owes over a selection, the first `LISTED` of it."""
+    series = selection.series or tuple(ledger.series_names())
+    owed = (
+        missing
+        for attempt, last in judged_attempts(ledger, selection)
+        for iteration in sorted(attempt.incomplete)
+        if (last is None or iteration <= last)
+        and (selection.first is None or iteration >= selection.first)
+        for missing in _missing(attempt, iteration, series, (rank,))
+    )
+    return list(islice(owed, LISTED))
+
+
+def _expected_ranks(attempt: Attempt) -> Collection[int]:
     known = attempt.world_size is not None
-    ranks = range(attempt.expected) if known else sorted(attempt.reporters)
+    return range(attempt.expected) if known else sorted(attempt.reporters)
+
+
+def _missing(
+    attempt: Attempt, iteration: int, series: Collection[str], ranks: Collection[int]
+) -> Iterator[Missing]:
+    """Yield what these ranks owe of an incomplete iteration."""
+    page = attempt.page(iteration)
     for rank in ranks:
         if rank not in page.commits:
             yield Missing(iteration, attempt.number, rank)

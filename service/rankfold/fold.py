@@ -6,13 +6,12 @@ and any grouping, on any number of ranks, and come out with the same bits.
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from rankfold.exact import to_units
-from rankfold.partial import PartialColumns, Worst, number_to_json
+from rankfold.partial import PartialColumns, Worst
 
 KEPT_WORST = 16
 
@@ -33,11 +32,14 @@ class WorstToken(NamedTuple):
     worst: Worst
 
     def sort_key(self) -> tuple[Any, ...]:
-        """Order the largest first: non-finite, then by |a - b|, then by ulp, then by place."""
-        distance = abs(self.worst.a - self.worst.b)
+        """Order the largest first: non-finite, then by |a - b|, then by ulp, then by place.
+
+        A place has one worst token of a series, so no two of a fold tie.
+        """
+        worst = self.worst
+        distance = abs(worst.a - worst.b)
         finite = math.isfinite(distance)
-        tail = (self.worst.position, repr(self.worst))
-        return (finite, -distance if finite else 0.0, -self.worst.ulp, self.place, tail)
+        return (finite, -distance if finite else 0.0, -worst.ulp, self.place)
 
 
 class Moments(NamedTuple):
@@ -84,6 +86,8 @@ class Fold(NamedTuple):
 
     def merge(self, other: Fold) -> Fold:
         """Return the fold of both."""
+        if not self.partials:
+            return other
         return Fold(
             self.partials + other.partials,
             self.valid + other.valid,
@@ -95,7 +99,7 @@ class Fold(NamedTuple):
             _add_moments(self.moments, other.moments),
             largest(self.ulp_max, other.ulp_max),
             _add(self.total, other.total),
-            _keep_worst(self.worst, other.worst) if other.worst else self.worst,
+            _merge_worst(self.worst, other.worst),
         )
 
     @classmethod
@@ -110,21 +114,12 @@ class Fold(NamedTuple):
             sum([columns.count[i] for i in chosen]),
             sum([nonfinite[i] for i in chosen]),
             sum([to_units(columns.sum[i]) for i in chosen]),
-            max(known, default=None),
-            min(known, default=None),
+            max(known) + 0.0 if known else None,  # adding 0 turns -0.0 into 0.0: one zero
+            min(known) + 0.0 if known else None,
             _moments(columns, chosen),
             max(_present(columns.ulp_max, chosen), default=None),
             _sum_or_none(_present(columns.total, chosen)),
-            _keep_worst(
-                [
-                    WorstToken(
-                        Place(columns.iteration[i], columns.microbatch[i], rank, attempt), worst
-                    )
-                    for i in chosen
-                    if columns.worst is not None and (worst := columns.worst[i]) is not None
-                ],
-                (),
-            ),
+            _worst(columns, chosen, rank, attempt),
         )
 
 
@@ -170,6 +165,7 @@ class ScalarFold(NamedTuple):
         if not math.isfinite(value):
             return cls(nonfinite=1)
         units = to_units(value)
+        value += 0.0  # one zero, as in partials
         return cls(1, 0, weight, units, units * weight, value, value, (place, value))
 
 
@@ -258,28 +254,27 @@ def _add_moments(a: Moments | None, b: Moments | None) -> Moments | None:
     return Moments(a.positions + b.positions, a.sum + b.sum, a.sum_sq + b.sum_sq)
 
 
-def _keep_worst(a: Sequence[WorstToken], b: Sequence[WorstToken]) -> tuple[WorstToken, ...]:
-    if not a and not b:
+def _worst(
+    columns: PartialColumns, chosen: Sequence[int], rank: int, attempt: int
+) -> tuple[WorstToken, ...]:
+    if columns.worst is None:
         return ()
-    return tuple(heapq.nsmallest(KEPT_WORST, [*a, *b], key=WorstToken.sort_key))
+    found = [
+        WorstToken(Place(columns.iteration[i], columns.microbatch[i], rank, attempt), worst)
+        for i in chosen
+        if (worst := columns.worst[i]) is not None
+    ]
+    return _keep_worst(found)
 
 
-def worst_to_json(token: WorstToken, series: str) -> dict[str, Any]:
-    """Return a worst token as the answers show it."""
-    place, worst = token
-    shown: dict[str, Any] = {
-        "series": series,
-        "attempt": place.attempt,
-        "rank": place.rank,
-        "iteration": place.iteration,
-        "microbatch": place.microbatch,
-        "position": list(worst.position),
-        "a": number_to_json(worst.a),
-        "b": number_to_json(worst.b),
-        "ulp": worst.ulp,
-    }
-    if worst.token_id is not None:
-        shown["token_id"] = worst.token_id
-    if worst.sample is not None:
-        shown["sample"] = worst.sample
-    return shown
+def _merge_worst(a: tuple[WorstToken, ...], b: tuple[WorstToken, ...]) -> tuple[WorstToken, ...]:
+    if not a or not b:
+        return a or b
+    # Most microbatches have nothing that is worse than what a long run has kept.
+    if len(a) == KEPT_WORST and a[-1].sort_key() < b[0].sort_key():
+        return a
+    return _keep_worst([*a, *b])
+
+
+def _keep_worst(tokens: list[WorstToken]) -> tuple[WorstToken, ...]:
+    return tuple(sorted(tokens, key=WorstToken.sort_key)[:KEPT_WORST])

@@ -111,7 +111,7 @@ def _conflicts(evidence: Evidence) -> Iterator[str]:
 
 
 def in_progress(policy: Policy, evidence: Evidence) -> frozenset[int]:
-    """Return the incomplete iterations that a live verdict leaves out."""
+    """Return the iterations, incomplete or absent, that a live verdict leaves out."""
     over = evidence.finished or evidence.stale
     return frozenset(evidence.coverage.open if policy.live and not over else ())
 
@@ -121,10 +121,11 @@ def _gaps(policy: Policy, evidence: Evidence) -> Iterator[str]:
     over = evidence.finished or evidence.stale
     waiting = in_progress(policy, evidence)
     late = [i for i in covered.incomplete if i not in waiting]
+    absent = [i for i in covered.absent if i not in waiting]
     if late:
         yield f"{len(late)} iterations are incomplete: {_listed(late)}{_who(covered, late)}"
-    if covered.absent and not policy.allow_absent:
-        yield f"{len(covered.absent)} iterations lack a series: {_listed(covered.absent)}"
+    if absent and not policy.allow_absent:
+        yield f"{len(absent)} iterations lack a series: {_listed(absent)}"
     if covered.silent and (over or not policy.live):
         yield f"ranks that never reported: {_listed(covered.silent)} of {covered.expected}"
     if evidence.dropped:
@@ -154,5 +155,6 @@ def _listed(numbers: list[int], most: int = 10) -> str:
 
 
 def _who(covered: Coverage, late: list[int]) -> str:
-    ranks = sorted({m.rank for m in covered.missing if m.iteration in set(late)})
+    iterations = set(late)
+    ranks = sorted({m.rank for m in covered.missing if m.iteration in iterations})
     return f" (ranks {_listed(ranks)})" if ranks else ""

@@ -93,10 +93,16 @@ class Ledger:
             attempt.set_world_size(report.world_size)
         attempt.hear(report.rank, now, report.dropped, report.meta)
         tally = Tally()
-        touched: set[int] = set()
-        self._take_partials(attempt, report, tally, touched)
-        self._take_scalars(attempt, report, tally, touched)
-        self._take_commits(attempt, report, touched)
+        touched = {
+            *report.partials.iteration,
+            *report.scalars.iteration,
+            *(commit.iteration for commit in report.commits),
+        }
+        if touched:
+            self._reach(attempt, report.rank, min(touched), max(touched))
+        self._take_partials(attempt, report, tally)
+        self._take_scalars(attempt, report, tally)
+        self._take_commits(attempt, report)
         for iteration in touched:
             attempt.judge(iteration)
         return Receipt(tally.accepted, tally.duplicates, tally.conflicts)
@@ -179,7 +185,9 @@ class Ledger:
             raise Inconsistent([field_error(reason, "world_size")])
         size = first if said is None else said
         if size is not None:
-            highest = max([report.rank, *(attempt.reporters if attempt else ())])
+            # A size that is known already bounds the ranks that reported before.
+            earlier = attempt.reporters if attempt and first is None else ()
+            highest = max([report.rank, *earlier])
             if highest >= size:
                 where = "rank" if highest == report.rank else "world_size"
                 reason = f"rank {highest} is not below the world size {size}"
@@ -188,12 +196,12 @@ class Ledger:
 
     def _check_names(self, report: Report) -> None:
         """Refuse a scalar key that is also a key of a series: one name has one value."""
-        new_series = set(report.partials.series) - {
-            s for a in self.attempts.values() for s in a.seen
-        }
-        new_keys = set(report.scalars.key) - self.bindings.keys()
+        attempt = self.attempts.get(report.attempt)
+        new_series = set(report.partials.series).difference(attempt.seen if attempt else ())
+        new_keys = set(report.scalars.key).difference(self.bindings)
         if not new_series and not new_keys:
             return
+        new_series.difference_update(self.series_names())
         owners = {
             f"{series}_{key.suffix}": series
             for series in [*self.series_names(), *sorted(new_series)]
@@ -204,14 +212,10 @@ class Ledger:
             reason = f"the key {taken[0]!r} belongs to the series {owners[taken[0]]!r}"
             raise Inconsistent([field_error(reason, "scalars" if new_keys else "partials")])
 
-    def _take_partials(
-        self, attempt: Attempt, report: Report, tally: Tally, touched: set[int]
-    ) -> None:
+    def _take_partials(self, attempt: Attempt, report: Report, tally: Tally) -> None:
         columns = report.partials
         contents = contents_of(columns)
         for (iteration, series), rows in _groups(columns.iteration, columns.series):
-            self._reach(attempt, report.rank, iteration)
-            touched.add(iteration)
             microbatches = [columns.microbatch[i] for i in rows]
             sorted_ = attempt.open_page(iteration).enter_partials(
                 report.rank, series, microbatches, [contents[i] for i in rows]
@@ -226,15 +230,11 @@ class Ledger:
                     attempt, iteration, Conflict("partial", series, report.rank, microbatches[i])
                 )
 
-    def _take_scalars(
-        self, attempt: Attempt, report: Report, tally: Tally, touched: set[int]
-    ) -> None:
+    def _take_scalars(self, attempt: Attempt, report: Report, tally: Tally) -> None:
         columns = report.scalars
         for (iteration, key, rule, is_global), rows in _groups(
             columns.iteration, columns.key, columns.rule, columns.is_global
         ):
-            self._reach(attempt, report.rank, iteration)
-            touched.add(iteration)
             rank = GLOBAL if is_global else report.rank
             microbatches = [columns.microbatch[i] for i in rows]
             page = attempt.open_page(iteration)
@@ -252,21 +252,19 @@ class Ledger:
             for i in sorted_.conflicts:
                 self._note(attempt, iteration, Conflict("scalar", key, rank, microbatches[i]))
 
-    def _take_commits(self, attempt: Attempt, report: Report, touched: set[int]) -> None:
+    def _take_commits(self, attempt: Attempt, report: Report) -> None:
         for commit in report.commits:
-            self._reach(attempt, report.rank, commit.iteration)
-            touched.add(commit.iteration)
             page = attempt.open_page(commit.iteration)
             if not page.commit(report.rank, commit.microbatches):
                 conflict = Conflict("commit", "", report.rank, commit.microbatches)
                 self._note(attempt, commit.iteration, conflict)
 
-    def _reach(self, attempt: Attempt, rank: int, iteration: int) -> None:
+    def _reach(self, attempt: Attempt, rank: int, lowest: int, highest: int) -> None:
         """Note how far a rank is; a new first iteration supersedes what earlier attempts did."""
-        if attempt.reach(rank, iteration):
+        if attempt.reach(rank, lowest, highest):
             for number, earlier in self.attempts.items():
                 if number < attempt.number:
-                    earlier.supersede(iteration)
+                    earlier.supersede(lowest)
 
     def _note(self, attempt: Attempt, iteration: int, conflict: Conflict) -> None:
         """Count a conflict once, however often it is sent."""

@@ -99,6 +99,14 @@ def decide(
         same: whether two contents of one identity agree.
         limit: how many microbatches the rank has committed, or None before its commit.
     """
+    new = dict(zip(microbatches, contents, strict=True))
+    if (
+        len(new) == len(microbatches)
+        and new.keys().isdisjoint(known)
+        and (limit is None or max(new) < limit)
+    ):
+        known.update(new)
+        return Sorted(list(range(len(microbatches))), [], [])
     accepted: list[int] = []
     duplicates: list[int] = []
     conflicts: list[int] = []
@@ -255,10 +263,10 @@ class Page:
     def table_of(self, rank: int) -> Table:
         """Return the folds of one rank."""
         table = Table()
-        for reporter, series, fold in self.cells():
-            if reporter == rank:
-                table.add_series(series, fold)
-        for reporter, key, scalar in self.scalar_cells():
-            if reporter == rank:
-                table.add_scalar(key, scalar)
+        table.series = {
+            name: ranks[rank].fold for name, ranks in self.series.items() if rank in ranks
+        }
+        table.scalars = {
+            key: ranks[rank].fold for key, ranks in self.scalars.items() if rank in ranks
+        }
         return table

@@ -228,7 +228,7 @@ def _table(where: str, value: Any) -> dict[str, Any]:
 
 
 def _parse_rule(where: str, value: Any, allowed: frozenset[Rule]) -> Rule:
-    if value not in allowed:
+    if not isinstance(value, str) or value not in allowed:
         choice = ", ".join(sorted(allowed))
         raise InvalidRules(f"{where}: the rule must be one of {choice}, not {value!r}")
     return Rule(value)
@@ -243,7 +243,7 @@ def _parse_key(glob: str, suffix: str, entry: Any) -> KeyRule | None:
         raise InvalidRules(f'{where} needs exactly {{ rule = "...", field = "..." }}, or false')
     rule = _parse_rule(where, entry["rule"], frozenset(SERIES_FIELDS))
     fields = SERIES_FIELDS[rule]
-    if entry["field"] not in fields:
+    if not isinstance(entry["field"], str) or entry["field"] not in fields:
         choice = ", ".join(sorted(fields))
         raise InvalidRules(f"{where}: {rule} folds one of {choice}, not {entry['field']!r}")
     return KeyRule(suffix, rule, entry["field"])

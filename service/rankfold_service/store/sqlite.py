@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from rankfold.errors import RankfoldError, StoreUnavailable
+from rankfold.errors import RankfoldError, RequestError, StoreUnavailable
 from rankfold.ledger import Ledger
 from rankfold.page import Page
 from rankfold.rules import RuleSet

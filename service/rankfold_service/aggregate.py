@@ -1,0 +1,235 @@
+"""The use cases: take a report, answer a question; nothing here knows HTTP or SQL."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from rankfold import answers
+from rankfold.coverage import Selection, missing_of_rank
+from rankfold.errors import StoreUnavailable
+from rankfold.gate import Policy
+from rankfold.ledger import Attempts, Ledger
+from rankfold.reading import iterations
+from rankfold.rules import RuleSet
+from rankfold.wire import Receipt, Report
+from rankfold_service import present
+from rankfold_service.judge import Ages, Judge, RunSnapshot
+from rankfold_service.store import Store
+from rankfold_service.writer import Writer
+
+T = TypeVar("T")
+PROBE_TIMEOUT = 5.0
+
+
+class Aggregator:
+    """Answers every call of the API from a store, through its one writer.
+
+    Args:
+        writer: runs the calls of the store.
+        rules: the rules in force.
+        ages: when silence matters.
+        now: the wall clock, in seconds since the epoch.
+    """
+
+    def __init__(
+        self, writer: Writer, rules: RuleSet, ages: Ages, now: Callable[[], float]
+    ) -> None:
+        self.rules = rules
+        self._writer = writer
+        self._judge = Judge(ages, now)
+
+    async def ingest(self, report: Report) -> Receipt:
+        """Take a report; when this returns, it is durable.
+
+        Raises:
+            Inconsistent: it contradicts what is known of the run.
+            Unavailable: nothing was applied; send it again.
+        """
+        return await self._writer.submit(report)
+
+    async def finish(self, project: str, run: str, attempt: int) -> answers.FinishAnswer:
+        """Mark an attempt finished; idempotent."""
+        await self._writer.call(lambda store: store.finish(project, run, attempt))
+        return {"project": project, "run": run, "attempt": attempt, "finished": True}
+
+    async def delete(self, project: str, run: str) -> answers.DeleteAnswer:
+        """Forget a run."""
+        await self._writer.call(lambda store: store.delete(project, run))
+        return {"project": project, "run": run, "deleted": True}
+
+    async def projects(self, *, limit: int, after: str | None) -> answers.ProjectsAnswer:
+        """List projects by name."""
+
+        def read(store: Store) -> answers.ProjectsAnswer:
+            counts: dict[str, int] = {}
+            for ledger in store.runs():
+                counts[ledger.project] = counts.get(ledger.project, 0) + 1
+            names, more = _page(counts, limit, after, str)
+            return {
+                "items": [{"project": name, "runs": counts[name]} for name in names],
+                "next": more,
+            }
+
+        return await self._writer.call(read)
+
+    async def runs(self, project: str, *, limit: int, after: str | None) -> answers.RunsAnswer:
+        """List the runs of a project by name; an unknown project has none."""
+
+        def read(store: Store) -> answers.RunsAnswer:
+            ledgers = [ledger for ledger in store.runs() if ledger.project == project]
+            shown, more = _page(ledgers, limit, after, lambda ledger: ledger.run)
+            return {"items": [self._judge.run(ledger) for ledger in shown], "next": more}
+
+        return await self._writer.call(read)
+
+    async def run(self, project: str, run: str) -> answers.RunAnswer:
+        """Describe one run."""
+        return await self._writer.call(lambda store: self._judge.run(store.run(project, run)))
+
+    async def totals(
+        self, project: str, run: str, *, attempts: Attempts, rank: int | None
+    ) -> answers.TotalsAnswer:
+        """Return every key of a run with what it was folded from."""
+
+        def read(store: Store) -> answers.TotalsAnswer:
+            ledger = store.run(project, run)
+            keys = present.keys(ledger, ledger.totals(attempts, rank))
+            return {
+                "project": project,
+                "run": run,
+                "attempts": attempts,
+                "rank": rank,
+                "keys": {key.name: present.key_answer(key) for key in keys},
+            }
+
+        return await self._writer.call(read)
+
+    async def iterations(
+        self,
+        project: str,
+        run: str,
+        selection: Selection,
+        *,
+        keys: tuple[str, ...],
+        rank: int | None,
+        limit: int,
+        after: int | None,
+    ) -> answers.IterationsAnswer:
+        """Return the keys' values per iteration, ascending."""
+        if after is not None:
+            selection = replace(selection, first=max(after + 1, selection.first or 0))
+
+        def read(store: Store) -> answers.IterationsAnswer:
+            ledger = store.run(project, run)
+            found = iterations(ledger, selection, rank, limit + 1)
+            return {
+                "items": [
+                    {
+                        "iteration": item.iteration,
+                        "complete": item.complete,
+                        "keys": present.values(present.keys(ledger, item.table), keys),
+                    }
+                    for item in found[:limit]
+                ],
+                "next": found[limit - 1].iteration if len(found) > limit else None,
+            }
+
+        return await self._writer.call(read)
+
+    async def ranks(
+        self, project: str, run: str, *, attempts: Attempts, limit: int, after: int | None
+    ) -> answers.RanksAnswer:
+        """Return each rank's totals and what it owes."""
+
+        def read(store: Store) -> answers.RanksAnswer:
+            ledger = store.run(project, run)
+            chosen = ledger.chosen(attempts)
+            known = {rank for attempt in chosen for rank in attempt.reporters}
+            known.update(range(chosen[-1].world_size or 0))
+            shown, more = _page(known, limit, after, int)
+            return {
+                "items": [_rank(ledger, attempts, rank) for rank in shown],
+                "next": more,
+            }
+
+        return await self._writer.call(read)
+
+    async def worst(
+        self,
+        project: str,
+        run: str,
+        *,
+        series: tuple[str, ...],
+        attempts: Attempts,
+        limit: int,
+        after: int | None,
+    ) -> answers.WorstsAnswer:
+        """Return the worst tokens, largest first."""
+
+        def read(store: Store) -> answers.WorstsAnswer:
+            table = store.run(project, run).totals(attempts)
+            found = list(present.worst(present.selected(table, series)))
+            start = 0 if after is None else after + 1
+            end = start + limit
+            return {"items": found[start:end], "next": end - 1 if end < len(found) else None}
+
+        return await self._writer.call(read)
+
+    async def gate(
+        self, project: str, run: str, selection: Selection, policy: Policy
+    ) -> answers.GateAnswer:
+        """Return the verdict on a run, and why."""
+        return await self._writer.call(
+            lambda store: self._judge.gate(store.run(project, run), selection, policy)
+        )
+
+    async def snapshot(self) -> list[RunSnapshot]:
+        """Return the runs that the gauges show."""
+
+        def read(store: Store) -> list[RunSnapshot]:
+            return [
+                self._judge.snapshot(ledger) for ledger in store.runs() if self._judge.shown(ledger)
+            ]
+
+        return await self._writer.call(read)
+
+    async def probe(self) -> None:
+        """Write something durable, as a report would be.
+
+        Raises:
+            StoreUnavailable: that failed, or took too long.
+        """
+        try:
+            async with asyncio.timeout(PROBE_TIMEOUT):
+                await self._writer.call(lambda store: store.probe())
+        except TimeoutError as error:
+            raise StoreUnavailable(f"no write in {PROBE_TIMEOUT} seconds") from error
+
+
+def _page(
+    things: Iterable[T], limit: int, after: Any, name: Callable[[T], Any]
+) -> tuple[list[T], Any]:
+    """Return the things after a name in order, and the name to go on after, or None."""
+    ordered = sorted(things, key=name)
+    rest = [thing for thing in ordered if after is None or name(thing) > after]
+    return rest[:limit], name(rest[limit - 1]) if len(rest) > limit else None
+
+
+def _rank(ledger: Ledger, attempts: Attempts, rank: int) -> answers.RankAnswer:
+    """Describe a rank by the latest of the chosen attempts in which it has reported."""
+    chosen = ledger.chosen(attempts)
+    attempt = next((a for a in reversed(chosen) if rank in a.reporters), chosen[-1])
+    reporter = attempt.reporters.get(rank)
+    missing = missing_of_rank(ledger, Selection(attempts=attempts), rank)
+    return {
+        "rank": rank,
+        "attempt": attempt.number,
+        "last_iteration": reporter.last_iteration if reporter else None,
+        "last_report": reporter.last_report if reporter else None,
+        "dropped": reporter.dropped if reporter else 0,
+        "missing": [present.missing(m) for m in missing],
+        "keys": present.values(present.keys(ledger, ledger.totals(attempts, rank)), ()),
+    }

@@ -1,0 +1,188 @@
+"""What a run is at this moment: its state, its verdict, what the gauges show of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import islice
+
+from rankfold import answers
+from rankfold.coverage import Selection, coverage
+from rankfold.fold import Fold
+from rankfold.gate import Evidence, Gate, Policy, Verdict, evaluate, in_progress
+from rankfold.ledger import Attempts, ConflictNote, Ledger
+from rankfold.reading import newest_complete, range_totals
+from rankfold.rules import Key
+from rankfold_service import present
+
+SHOWN_WORST = 10
+
+
+@dataclass(frozen=True, slots=True)
+class RunSnapshot:
+    """A run as the gauges show it.
+
+    Attributes:
+        project: the run's project.
+        run: its name.
+        keys: every key's total over all attempts.
+        iteration_keys: the same for the newest complete iteration.
+        iteration: the newest iteration reported.
+        complete_iteration: the newest complete one.
+        ranks_expected: how many ranks the latest attempt has.
+        ranks_reporting: how many of them have reported.
+        incomplete_iterations: how many iterations are not complete.
+        last_report: in seconds since the epoch.
+        finished: whether the latest attempt is.
+        conflicts: over all attempts.
+        gate: the live verdict.
+    """
+
+    project: str
+    run: str
+    keys: list[Key]
+    iteration_keys: list[Key]
+    iteration: int | None
+    complete_iteration: int | None
+    ranks_expected: int
+    ranks_reporting: int
+    incomplete_iterations: int
+    last_report: float
+    finished: bool
+    conflicts: int
+    gate: Gate
+
+
+@dataclass(frozen=True, slots=True)
+class Ages:
+    """When silence matters, in seconds since the last report.
+
+    Attributes:
+        stale: a run that is not finished is stale.
+        leave_finished: a finished run leaves the gauges.
+        leave_stale: a run that is not finished leaves them.
+    """
+
+    stale: float = 3600.0
+    leave_finished: float = 3600.0
+    leave_stale: float = 86400.0
+
+
+class Judge:
+    """Judges runs by the clock and the ages that the operator set.
+
+    Args:
+        ages: when silence matters.
+        now: the wall clock, in seconds since the epoch.
+    """
+
+    def __init__(self, ages: Ages, now: Callable[[], float]) -> None:
+        self._ages = ages
+        self._now = now
+
+    def silence(self, ledger: Ledger) -> float:
+        """Return the seconds since anything was heard of a run."""
+        return self._now() - ledger.last_report
+
+    def state(self, ledger: Ledger) -> answers.StateWord:
+        """Say whether a run goes on."""
+        if ledger.finished:
+            return "finished"
+        return "stale" if self.silence(ledger) > self._ages.stale else "running"
+
+    def shown(self, ledger: Ledger) -> bool:
+        """Whether the gauges still show a run."""
+        ages = self._ages
+        limit = ages.leave_finished if ledger.finished else ages.leave_stale
+        return self.silence(ledger) <= limit
+
+    def run(self, ledger: Ledger) -> answers.RunAnswer:
+        """Describe a run as lists show it."""
+        return {
+            "project": ledger.project,
+            "run": ledger.run,
+            "state": self.state(ledger),
+            "attempts": [present.attempt(a) for a in ledger.chosen("all")],
+            "world_size": ledger.latest.world_size,
+            "last_iteration": present.last_iteration(ledger),
+            "last_report": ledger.last_report,
+            "gate": self._live(ledger)[0].gate.value,
+        }
+
+    def _evidence(self, ledger: Ledger, selection: Selection) -> Evidence:
+        """Gather what a verdict needs: mismatches over the attempts asked for, by default all."""
+        table = range_totals(ledger, selection)
+        names = selection.series or ledger.series_names()
+        state = self.state(ledger)
+        return Evidence(
+            series={name: table.series.get(name, Fold()) for name in names},
+            coverage=coverage(ledger, selection),
+            conflicts=sum(a.conflicts for a in ledger.chosen(selection.attempts)),
+            dropped=_dropped(ledger, selection.attempts),
+            finished=state == "finished",
+            stale=state == "stale",
+        )
+
+    def _live(self, ledger: Ledger) -> tuple[Verdict, Evidence]:
+        evidence = self._evidence(ledger, Selection(attempts="all"))
+        return evaluate(Policy(live=True), evidence), evidence
+
+    def gate(self, ledger: Ledger, selection: Selection, policy: Policy) -> answers.GateAnswer:
+        """Return the verdict on a run, and why."""
+        evidence = self._evidence(ledger, selection)
+        verdict = evaluate(policy, evidence)
+        covered = evidence.coverage
+        return {
+            "project": ledger.project,
+            "run": ledger.run,
+            "gate": verdict.gate.value,
+            "state": self.state(ledger),
+            "live": policy.live,
+            "reasons": verdict.reasons,
+            "series": {name: present.series_gate(fold) for name, fold in evidence.series.items()},
+            "iterations": present.iterations_gate(covered, in_progress(policy, evidence)),
+            "ranks": {
+                "expected": covered.expected,
+                "expected_from": "world_size" if covered.expected_known else "reports",
+                "reporting": covered.reporting,
+                "missing": covered.missing_ranks,
+            },
+            "missing": [present.missing(m) for m in covered.missing],
+            "conflicts": evidence.conflicts,
+            "conflict_details": [
+                present.conflict(note) for note in _notes(ledger, selection.attempts)
+            ],
+            "dropped": evidence.dropped,
+            "worst": list(islice(present.worst(evidence.series), SHOWN_WORST)),
+        }
+
+    def snapshot(self, ledger: Ledger) -> RunSnapshot:
+        """Return a run as the gauges show it."""
+        verdict, evidence = self._live(ledger)
+        newest = newest_complete(ledger)
+        return RunSnapshot(
+            project=ledger.project,
+            run=ledger.run,
+            keys=present.keys(ledger, ledger.totals("all")),
+            iteration_keys=present.keys(ledger, newest.table) if newest else [],
+            iteration=present.last_iteration(ledger),
+            complete_iteration=newest.iteration if newest else None,
+            ranks_expected=evidence.coverage.expected,
+            ranks_reporting=evidence.coverage.reporting,
+            incomplete_iterations=len(evidence.coverage.incomplete),
+            last_report=ledger.last_report,
+            finished=ledger.finished,
+            conflicts=ledger.conflicts,
+            gate=verdict.gate,
+        )
+
+
+def _dropped(ledger: Ledger, attempts: Attempts) -> int:
+    """Return what ranks gave up in attempts that still count for coverage."""
+    chosen = ledger.chosen(attempts)
+    return sum(a.dropped for a in chosen if len(chosen) == 1 or not a.wholly_superseded)
+
+
+def _notes(ledger: Ledger, attempts: Attempts) -> list[ConflictNote]:
+    chosen = {a.number for a in ledger.chosen(attempts)}
+    return [note for note in ledger.notes if note.attempt in chosen]

@@ -1,0 +1,167 @@
+"""The values of the core as the plain objects that the API answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from rankfold import answers
+from rankfold.attempt import Attempt
+from rankfold.coverage import LISTED, Coverage, Missing
+from rankfold.exact import from_units
+from rankfold.fold import Fold, ScalarFold, Table, WorstToken
+from rankfold.ledger import ConflictNote, Ledger
+from rankfold.page import GLOBAL
+from rankfold.partial import number_to_json
+from rankfold.rules import Key, Rule, read_scalar, read_series
+
+
+def keys(ledger: Ledger, table: Table) -> list[Key]:
+    """Return every key of a table: of its series first, then its scalars."""
+    keys = {
+        key.name: key
+        for series in sorted(table.series)
+        for key in ledger.rules.read_series(series, table.series[series])
+    }
+    for name in sorted(table.scalars):
+        fold = table.scalars[name]
+        rule = ledger.bindings[name].rule
+        keys.setdefault(name, Key(name, rule, read_scalar(fold, rule), None, fold))
+    return list(keys.values())
+
+
+def _json(value: float | int | None) -> float | int | str | None:
+    return number_to_json(value) if isinstance(value, float) else value
+
+
+def values(keys: Iterable[Key], wanted: tuple[str, ...]) -> dict[str, float | int | str | None]:
+    """Return the values of the wanted keys, or of all where none is named."""
+    return {key.name: _json(key.value) for key in keys if not wanted or key.name in wanted}
+
+
+def key_answer(key: Key) -> answers.KeyAnswer:
+    """Return a key's value and what it was folded from."""
+    fold = key.fold
+    shown: answers.KeyAnswer = {
+        "value": _json(key.value),
+        "rule": key.rule.value,
+        "series": key.series,
+        "count": fold.values if isinstance(fold, ScalarFold) else fold.count,
+        "valid": None if isinstance(fold, ScalarFold) else fold.valid,
+        "nonfinite": fold.nonfinite,
+        "sum": _json(from_units(_sum(fold, key.rule))) if fold.max is not None else None,
+        "max": fold.max,
+    }
+    if isinstance(fold, ScalarFold):
+        shown["weight"] = fold.weight
+    return shown
+
+
+def _sum(fold: Fold | ScalarFold, rule: Rule) -> int:
+    """Return the exact sum that a key's value came from: a mean's is weighted."""
+    return fold.weighted if isinstance(fold, ScalarFold) and rule is Rule.MEAN else fold.sum
+
+
+def attempt(attempt: Attempt) -> answers.AttemptAnswer:
+    """Describe one launch of a run."""
+    return {
+        "attempt": attempt.number,
+        "world_size": attempt.world_size,
+        "finished": attempt.finished,
+        "first_report": attempt.first_report,
+        "last_report": attempt.last_report,
+        "first_iteration": attempt.first_iteration,
+        "last_iteration": attempt.last_iteration,
+        "superseded_from": attempt.cut,
+        "reporting": len(attempt.reporters),
+        "dropped": attempt.dropped,
+        "conflicts": attempt.conflicts,
+        "meta": attempt.meta,
+    }
+
+
+def last_iteration(ledger: Ledger) -> int | None:
+    """Return the highest iteration that any attempt reported."""
+    reached = [a.last_iteration for a in ledger.attempts.values()]
+    return max((i for i in reached if i is not None), default=None)
+
+
+def selected(table: Table, series: tuple[str, ...]) -> dict[str, Fold]:
+    """Return the folds of the named series, or of all where none is named."""
+    return {name: fold for name, fold in table.series.items() if not series or name in series}
+
+
+def worst(folds: Mapping[str, Fold]) -> Iterator[answers.WorstAnswer]:
+    """Yield the worst tokens of several series, largest first."""
+    tokens = [(token, name) for name, fold in folds.items() for token in fold.worst]
+    for token, name in sorted(tokens, key=lambda pair: (*pair[0].sort_key()[:3], pair[1])):
+        yield _worst(token, name)
+
+
+def _worst(token: WorstToken, series: str) -> answers.WorstAnswer:
+    place, worst = token
+    shown: answers.WorstAnswer = {
+        "series": series,
+        "attempt": place.attempt,
+        "rank": place.rank,
+        "iteration": place.iteration,
+        "microbatch": place.microbatch,
+        "position": list(worst.position),
+        "a": number_to_json(worst.a),
+        "b": number_to_json(worst.b),
+        "ulp": worst.ulp,
+    }
+    if worst.token_id is not None:
+        shown["token_id"] = worst.token_id
+    if worst.sample is not None:
+        shown["sample"] = worst.sample
+    return shown
+
+
+def series_gate(fold: Fold) -> answers.SeriesGate:
+    """Return one series' figures for a verdict."""
+    return {
+        "mismatch_count": fold.count,
+        "nonfinite_count": fold.nonfinite,
+        "valid_count": fold.valid,
+        "diff_max": fold.max,
+        "diff_mean": read_series(fold, Rule.MEAN, "sum"),
+    }
+
+
+def iterations_gate(covered: Coverage, waiting: frozenset[int]) -> answers.IterationsGate:
+    """Return the iterations of a verdict; those in `waiting` are in progress."""
+    late = [i for i in covered.incomplete if i not in waiting]
+    return {
+        "first": covered.first,
+        "last": covered.last,
+        "complete": covered.complete,
+        "incomplete": late[:LISTED],
+        "incomplete_count": len(late),
+        "absent": covered.absent[:LISTED],
+        "absent_count": len(covered.absent),
+        "in_progress": sorted(waiting)[:LISTED],
+    }
+
+
+def missing(missing: Missing) -> answers.MissingAnswer:
+    """Return what a rank owes."""
+    return {
+        "iteration": missing.iteration,
+        "attempt": missing.attempt,
+        "rank": missing.rank,
+        "series": missing.series,
+        "microbatches": list(missing.microbatches),
+    }
+
+
+def conflict(note: ConflictNote) -> answers.ConflictAnswer:
+    """Return a conflict in words."""
+    rank = note.conflict.rank
+    return {
+        "attempt": note.attempt,
+        "iteration": note.iteration,
+        "rank": None if rank == GLOBAL else rank,
+        "kind": note.conflict.kind,
+        "name": note.conflict.name,
+        "reason": note.reason,
+    }

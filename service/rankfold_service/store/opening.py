@@ -1,0 +1,72 @@
+"""Which adapter a store's URL names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rankfold.errors import ConfigurationError
+from rankfold.rules import RuleSet
+from rankfold_service.store import Store
+from rankfold_service.store.memory import MemoryStore
+from rankfold_service.store.migrate import migrate_file
+from rankfold_service.store.sqlite import (
+    DEFAULT_CHECKPOINT_BYTES,
+    DEFAULT_KEEP_ITERATIONS,
+    SqliteStore,
+)
+
+_SQLITE = "sqlite:///"
+_MEMORY = "memory://"
+
+
+def open_store(
+    url: str,
+    rules: RuleSet,
+    *,
+    keep_iterations: int = DEFAULT_KEEP_ITERATIONS,
+    checkpoint_bytes: int = DEFAULT_CHECKPOINT_BYTES,
+) -> Store:
+    """Return the store that a URL names.
+
+    Args:
+        url: `sqlite:///relative.db`, `sqlite:////absolute.db`, or `memory://`, which forgets.
+        rules: the rules in force.
+        keep_iterations: complete iterations that stay in memory, per attempt.
+        checkpoint_bytes: how long a journal may grow.
+
+    Raises:
+        ConfigurationError: the URL names no store that is known.
+        StoreRefused: the store must not be opened.
+    """
+    if url == _MEMORY:
+        return MemoryStore(rules)
+    return SqliteStore(
+        sqlite_path(url),
+        rules,
+        keep_iterations=keep_iterations,
+        checkpoint_bytes=checkpoint_bytes,
+    )
+
+
+def migrate(url: str) -> list[str]:
+    """Bring a store to the current schema; return the names of the steps that were applied.
+
+    Raises:
+        ConfigurationError: the URL names no store that has a schema.
+        StoreRefused: the store cannot be migrated.
+    """
+    return migrate_file(sqlite_path(url))
+
+
+def sqlite_path(url: str) -> Path:
+    """Return the path in a SQLite store's URL.
+
+    Raises:
+        ConfigurationError: it is another kind of URL, or has no path.
+    """
+    path = url.removeprefix(_SQLITE)
+    if path in (url, ""):
+        raise ConfigurationError(
+            f"unknown store {url!r}: use sqlite:///PATH (sqlite:////PATH for an absolute one)"
+        )
+    return Path(path)
