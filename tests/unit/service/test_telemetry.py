@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -12,6 +13,7 @@ from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
+from prometheus_client.utils import floatToGoString
 
 from rankfold import __version__
 from rankfold.errors import RequestError, Unavailable
@@ -21,19 +23,25 @@ from rankfold_service.telemetry import COMMIT_BUCKETS, REASONS, REQUEST_BUCKETS,
 Values = dict[tuple[str, ...], float]
 
 
+def samples(families: Iterable[Metric], prefix: str = "") -> Values:
+    """Return each sample by its name and label values, the labels ordered by name."""
+    found: Values = {}
+    for family in families:
+        for sample in family.samples:
+            if sample.name.startswith(prefix):
+                labels = (sample.labels[name] for name in sorted(sample.labels))
+                found[sample.name, *labels] = sample.value
+    return found
+
+
 def values(telemetry: Telemetry, prefix: str = "") -> Values:
-    """Return each sample by its name and sorted label values."""
-    return {
-        (sample.name, *(sample.labels[name] for name in sorted(sample.labels))): sample.value
-        for metric in telemetry.collect()
-        for sample in metric.samples
-        if sample.name.startswith(prefix)
-    }
+    """Return the samples of a telemetry's families."""
+    return samples(telemetry.collect(), prefix)
 
 
 def counts(buckets: tuple[float, ...], below: float) -> list[int]:
     """Return the cumulative bucket counts of one observation."""
-    return [int(bound >= below) for bound in (*buckets, float("inf"))]
+    return [int(bound >= below) for bound in (*buckets, math.inf)]
 
 
 def bucket_counts(telemetry: Telemetry, name: str) -> list[float]:
@@ -48,15 +56,13 @@ def bucket_counts(telemetry: Telemetry, name: str) -> list[float]:
 
 def test_telemetry_starts_with_every_known_label_value_at_zero() -> None:
     """A first increase is seen, because the series was there as 0 before."""
-    fresh = values(Telemetry())
-    zeros = {name: value for name, value in fresh.items() if "_bucket" not in name[0]}
-    assert zeros == {
+    known: Values = {("rankfold_rejected_total", reason): 0.0 for reason in REASONS}
+    for outcome in ("accepted", "duplicate", "conflict"):
+        known["rankfold_partials_total", outcome] = 0.0
+    for bound in map(floatToGoString, (*COMMIT_BUCKETS, math.inf)):
+        known["rankfold_store_commit_duration_seconds_bucket", bound] = 0.0
+    assert values(Telemetry()) == known | {
         ("rankfold_build_info", __version__): 1.0,
-        **{
-            ("rankfold_partials_total", outcome): 0.0
-            for outcome in ("accepted", "duplicate", "conflict")
-        },
-        **{("rankfold_rejected_total", reason): 0.0 for reason in REASONS},
         ("rankfold_store_commit_duration_seconds_count",): 0.0,
         ("rankfold_store_commit_duration_seconds_sum",): 0.0,
         ("rankfold_queue_depth",): 0.0,
@@ -171,12 +177,7 @@ def test_telemetry_renders_and_parses_back_without_created_samples(
     registry = CollectorRegistry()
     registry.register(telemetry)
     text = generate(registry).decode()
-    parsed = {
-        (sample.name, *(sample.labels[name] for name in sorted(sample.labels))): sample.value
-        for metric in parse(text)
-        for sample in metric.samples
-    }
-    assert parsed == values(telemetry)
+    assert samples(parse(text)) == values(telemetry)
     assert "_created" not in text
 
 
