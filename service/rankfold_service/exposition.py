@@ -94,10 +94,7 @@ _OF_RUN: Mapping[str, tuple[str, Callable[[RunSnapshot], float | None]]] = {
         "Identities reported again with other content, over all attempts; never falls.",
         lambda run: run.conflicts,
     ),
-    "rankfold_run_iteration": (
-        "The newest iteration that any rank reported.",
-        lambda run: run.iteration,
-    ),
+    "rankfold_run_iteration": ("The newest iteration reported.", lambda run: run.iteration),
     "rankfold_run_complete_iteration": (
         "The newest iteration that every expected rank committed and reported in full.",
         lambda run: run.complete_iteration,
@@ -118,10 +115,7 @@ _OF_RUN: Mapping[str, tuple[str, Callable[[RunSnapshot], float | None]]] = {
         "When the last report of any rank arrived, in seconds since the epoch.",
         lambda run: run.last_report,
     ),
-    "rankfold_run_finished": (
-        "1 once the latest attempt was marked finished, else 0.",
-        lambda run: run.finished,
-    ),
+    "rankfold_run_finished": ("1 once the run is finished, else 0.", lambda run: run.finished),
 }
 
 
