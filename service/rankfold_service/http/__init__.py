@@ -1,0 +1,1 @@
+"""The aggregator's HTTP edge: raw bytes in, problem documents and plain JSON out."""
