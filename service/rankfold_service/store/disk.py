@@ -60,7 +60,8 @@ def check_leftovers(path: Path) -> None:
                 "or move the log away to begin anew"
             )
         return
-    head = path.open("rb").read(len(MAGIC))
+    with path.open("rb") as file:
+        head = file.read(len(MAGIC))
     if not head:
         raise StoreRefused(
             f"{path} is empty: it may have been a store; restore it from a backup, or remove "

@@ -1,0 +1,186 @@
+"""The promises of the port, kept by every store in the same way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from contract.answering import everything
+from rankfold.coverage import Selection
+from rankfold.errors import Inconsistent, NotFound
+from rankfold.gate import Policy
+from rankfold.rules import RuleSet
+from rankfold.wire import Receipt, Report
+from rankfold_service import present
+from rankfold_service.judge import Ages, Judge
+from rankfold_service.store import Arrival, Store
+from rankfold_service.store.memory import MemoryStore
+from rankfold_service.store.sqlite import SqliteStore
+from support.reports import SERIES, partial, report, reports
+
+CASES = json.loads((Path(__file__).parents[1] / "cases" / "folds.json").read_text())
+RULES = RuleSet()
+
+
+def memory(_: Path) -> Store:
+    """Open the reference store."""
+    return MemoryStore(RULES)
+
+
+def sqlite(folder: Path) -> Store:
+    """Open the embedded store as it is by default."""
+    return SqliteStore(folder / "store.db", RULES)
+
+
+def sqlite_busy(folder: Path) -> Store:
+    """Open the embedded store so that it tidies at every turn and keeps next to nothing."""
+    return SqliteStore(folder / "store.db", RULES, checkpoint_bytes=1, keep_iterations=1)
+
+
+OPENERS = [memory, sqlite, sqlite_busy]
+DURABLE = [sqlite, sqlite_busy]
+
+
+@pytest.fixture(params=OPENERS, ids=lambda opener: opener.__name__)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """Yield an empty store of each kind."""
+    opened: Store = request.param(tmp_path)
+    yield opened
+    opened.close()
+
+
+def take(store: Store, *taken: Report) -> list[object]:
+    """Hand reports over in one commit."""
+    return list(store.ingest([Arrival(r, float(i)) for i, r in enumerate(taken)]))
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+def test_store_answers_the_case_as_expected(store: Store, case: dict) -> None:
+    """Each case from a public bug report gives its right totals and verdict."""
+    take(store, *(report(run="case", **body) for body in case["reports"]))
+    ledger = store.run("cases", "case")
+    keys = {key.name: key.value for key in present.keys(ledger, ledger.totals("effective"))}
+    assert keys == case["expect"]["keys"]
+    if "gate" in case["expect"]:
+        gate = Judge(Ages(), lambda: 0.0).gate(ledger, Selection(attempts="all"), Policy())
+        assert gate["gate"] == case["expect"]["gate"]
+
+
+def test_store_counts_a_copy_once(store: Store) -> None:
+    """A copy is a duplicate, whether in the same commit or in a later one."""
+    one = report(partials=[partial(count=1, max=0.5, sum=0.5)])
+    assert take(store, one, one) == [Receipt(1, 0, 0), Receipt(0, 1, 0)]
+    assert take(store, one) == [Receipt(0, 1, 0)]
+    assert store.run("default", "run").totals("all").series[SERIES].count == 1
+
+
+def test_store_refuses_a_report_whole_and_takes_its_neighbours(store: Store) -> None:
+    """A report that contradicts its run leaves no trace, not even of a run; others are taken."""
+    good = report(run="good", world_size=2, partials=[partial()])
+    bad = report(run="good", world_size=3, partials=[partial(microbatch=1)])
+    strange = report(run="bad", rank=4, world_size=4, partials=[partial()])
+    first, second, third = take(store, good, bad, strange)
+    assert first == Receipt(1, 0, 0)
+    assert isinstance(second, Inconsistent)
+    assert isinstance(third, Inconsistent)
+    assert [ledger.run for ledger in store.runs()] == ["good"]
+    assert store.run("default", "good").totals("all").series[SERIES].partials == 1
+
+
+def test_store_lists_runs_by_project_and_name(store: Store) -> None:
+    """Runs come sorted; an empty report makes one known."""
+    take(store, report(run="b"), report(run="a"), report(project="other", run="0"))
+    names = [(ledger.project, ledger.run) for ledger in store.runs()]
+    assert names == [("default", "a"), ("default", "b"), ("other", "0")]
+
+
+def test_store_finishes_an_attempt_once_and_again(store: Store) -> None:
+    """Finishing is idempotent, and only for attempts that have reported."""
+    take(store, report())
+    for _ in range(2):
+        store.finish("default", "run", 0)
+    assert store.run("default", "run").finished
+    with pytest.raises(NotFound):
+        store.finish("default", "run", 1)
+    with pytest.raises(NotFound):
+        store.finish("default", "other", 0)
+
+
+def test_store_forgets_a_deleted_run_and_starts_it_anew(store: Store) -> None:
+    """After a delete the same identity is new again, and nothing of before shines through."""
+    take(store, report(partials=[partial(iteration=i) for i in range(40)]))
+    store.delete("default", "run")
+    with pytest.raises(NotFound):
+        store.run("default", "run")
+    with pytest.raises(NotFound):
+        store.delete("default", "run")
+    assert take(store, report(partials=[partial(iteration=3)])) == [Receipt(1, 0, 0)]
+    assert store.run("default", "run").totals("all").series[SERIES].partials == 1
+    assert list(store.run("default", "run").latest.paged) == [3]
+
+
+def test_store_probe_and_maintain_change_no_answer(store: Store) -> None:
+    """Housekeeping is not seen by readers."""
+    take(store, report(partials=[partial()], commits=[{"iteration": 0, "microbatches": 1}]))
+    before = everything(store)
+    store.probe()
+    store.maintain()
+    assert everything(store) == before
+
+
+OPERATIONS = st.lists(
+    st.one_of(
+        st.lists(reports(), min_size=1, max_size=3),
+        st.sampled_from(["reopen", "crash", "finish", "delete"]),
+    ),
+    max_size=12,
+)
+
+
+@pytest.mark.parametrize("opener", DURABLE, ids=lambda opener: opener.__name__)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(operations=OPERATIONS)
+def test_durable_store_equals_the_reference_through_restarts(
+    opener: Callable[[Path], Store], operations: list
+) -> None:
+    """Whatever arrives and however often it restarts, it answers as the reference does."""
+    with TemporaryDirectory() as name:
+        oracle, subject = MemoryStore(RULES), opener(Path(name))
+        try:
+            for operation in operations:
+                if operation in ("reopen", "crash"):
+                    subject = reopened(subject, opener, Path(name), tidy=operation == "reopen")
+                elif isinstance(operation, list):
+                    assert repr(take(oracle, *operation)) == repr(take(subject, *operation))
+                else:
+                    for each in (oracle, subject):
+                        with suppress(NotFound):
+                            act(each, operation)
+            assert repr(everything(oracle)) == repr(everything(subject))
+        finally:
+            subject.close()
+
+
+def act(store: Store, operation: str) -> None:
+    """Finish or delete one of the runs."""
+    if operation == "finish":
+        store.finish("default", "x", 0)
+    else:
+        store.delete("default", "x")
+
+
+def reopened(store: Store, opener: Callable[[Path], Store], folder: Path, *, tidy: bool) -> Store:
+    """Close a store, or leave its files as a killed process would, and open it again."""
+    assert isinstance(store, SqliteStore)
+    if tidy:
+        store.close()
+    else:
+        store.close_files()
+    return opener(folder)
