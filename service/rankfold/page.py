@@ -102,7 +102,7 @@ def decide(
     new = dict(zip(microbatches, contents, strict=True))
     if (
         len(new) == len(microbatches)
-        and new.keys().isdisjoint(known)
+        and new.keys().isdisjoint(known.keys())
         and (limit is None or max(new) < limit)
     ):
         known.update(new)

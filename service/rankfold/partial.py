@@ -66,7 +66,14 @@ class Partial:
     def faults(self) -> list[tuple[str, str]]:
         """Return (field, reason) for each invariant that this partial breaks."""
         return faults(
-            self.valid, self.count, self.nonfinite, self.max, self.sum, self.sum_sq, self.total
+            self.valid,
+            self.count,
+            self.nonfinite,
+            self.max,
+            self.sum,
+            self.sum_sq,
+            self.total,
+            self.ulp_max,
         )
 
 
@@ -102,6 +109,7 @@ def faults(
     sum_: float,
     sum_sq: float | None = None,
     total: int | None = None,
+    ulp_max: int | None = None,
 ) -> list[tuple[str, str]]:
     """Return (field, reason) for each invariant between a partial's fields that is broken.
 
@@ -110,8 +118,14 @@ def faults(
     """
     found = [
         (name, f"must be an integer from 0 to 2^53-1, not {value}")
-        for name, value in (("valid", valid), ("count", count), ("nonfinite", nonfinite))
-        if not 0 <= value <= MAX_COUNT
+        for name, value in (
+            ("valid", valid),
+            ("count", count),
+            ("nonfinite", nonfinite),
+            ("total", total),
+            ("ulp_max", ulp_max),
+        )
+        if value is not None and not 0 <= value <= MAX_COUNT
     ]
     if count > valid:
         found.append(("count", f"count {count} is over valid {valid}"))
