@@ -151,10 +151,7 @@ def _by_rule(
 
 def _folds(runs: Sequence[RunSnapshot]) -> dict[Labels, Fold]:
     return {
-        (run.project, run.run, key.series): key.fold
-        for run in runs
-        for key in run.keys
-        if key.series is not None and isinstance(key.fold, Fold)
+        (run.project, run.run, series): fold for run in runs for series, fold in run.series.items()
     }
 
 

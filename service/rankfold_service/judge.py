@@ -25,6 +25,7 @@ class RunSnapshot:
     Attributes:
         project: the run's project.
         run: its name.
+        series: every series' fold over all attempts.
         keys: every key's total over all attempts.
         iteration_keys: the same for the newest complete iteration.
         iteration: the newest iteration reported.
@@ -40,6 +41,7 @@ class RunSnapshot:
 
     project: str
     run: str
+    series: dict[str, Fold]
     keys: list[Key]
     iteration_keys: list[Key]
     iteration: int | None
@@ -160,10 +162,12 @@ class Judge:
         """Return a run as the gauges show it."""
         verdict, evidence = self._live(ledger)
         newest = newest_complete(ledger)
+        totals = ledger.totals("all")
         return RunSnapshot(
             project=ledger.project,
             run=ledger.run,
-            keys=present.keys(ledger, ledger.totals("all")),
+            series=totals.series,
+            keys=present.keys(ledger, totals),
             iteration_keys=present.keys(ledger, newest.table) if newest else [],
             iteration=present.last_iteration(ledger),
             complete_iteration=newest.iteration if newest else None,

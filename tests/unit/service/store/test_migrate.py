@@ -1,0 +1,135 @@
+"""Numbered migrations, and files that must not be opened."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from rankfold.errors import ConfigurationError, StoreRefused
+from rankfold.rules import RuleSet
+from rankfold_service.store import Arrival
+from rankfold_service.store.memory import MemoryStore
+from rankfold_service.store.migrate import APPLICATION_ID, Migration, migrate_file, migrations
+from rankfold_service.store.opening import migrate, open_store, sqlite_path
+from rankfold_service.store.sqlite import SqliteStore
+from support.reports import partial, report
+
+NEXT = Migration(2, "0002_next", "CREATE TABLE later (id INTEGER PRIMARY KEY) STRICT;")
+
+
+def filled(path: Path) -> None:
+    """Make a store with one report."""
+    store = SqliteStore(path, RuleSet())
+    store.ingest([Arrival(report(partials=[partial()]), 1.0)])
+    store.close()
+
+
+def change(path: Path, statement: str) -> None:
+    """Run one statement on a file behind the store's back."""
+    connection = sqlite3.connect(path)
+    connection.execute(statement)
+    connection.commit()
+    connection.close()
+
+
+def test_migrations_are_numbered_without_gaps() -> None:
+    """Step n brings the schema to version n."""
+    steps = migrations()
+    assert [step.number for step in steps] == list(range(1, len(steps) + 1))
+
+
+def test_migrate_creates_a_store_and_then_has_nothing_to_do(tmp_path: Path) -> None:
+    """The first call names what it applied, the second nothing."""
+    url = f"sqlite:///{tmp_path}/store.db"
+    assert migrate(url) == [step.name for step in migrations()]
+    assert migrate(url) == []
+
+
+def test_migrate_brings_an_older_store_forward_and_keeps_its_data(tmp_path: Path) -> None:
+    """A store of an older schema is refused by a start, with the way out, and then migrated."""
+    path = tmp_path / "store.db"
+    filled(path)
+    steps = [*migrations(), NEXT]
+    assert migrate_file(path, steps) == ["0002_next"]
+    assert migrate_file(path, steps) == []
+    change(path, "PRAGMA user_version = 0")
+    with pytest.raises(StoreRefused, match=r"older than 1.*rankfold migrate"):
+        SqliteStore(path, RuleSet())
+
+
+def test_migrate_step_that_fails_changes_nothing(tmp_path: Path) -> None:
+    """A broken step leaves the version and the tables as they were."""
+    path = tmp_path / "store.db"
+    filled(path)
+    broken = Migration(2, "0002_broken", "CREATE TABLE half (id INTEGER); SELECT nonsense;")
+    with pytest.raises(sqlite3.Error):
+        migrate_file(path, [*migrations(), broken])
+    store = SqliteStore(path, RuleSet())
+    assert [ledger.run for ledger in store.runs()] == ["run"]
+    store.close()
+
+
+def test_store_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
+    """A newer file is left to the version that wrote it."""
+    path = tmp_path / "store.db"
+    filled(path)
+    change(path, "PRAGMA user_version = 99")
+    for open_it in (lambda: SqliteStore(path, RuleSet()), lambda: migrate_file(path)):
+        with pytest.raises(StoreRefused, match="schema 99, newer than 1"):
+            open_it()
+
+
+def test_store_of_another_program_is_refused(tmp_path: Path) -> None:
+    """A SQLite file that is not ours is not touched."""
+    path = tmp_path / "store.db"
+    change(path, "CREATE TABLE theirs (id INTEGER)")
+    before = path.read_bytes()
+    with pytest.raises(StoreRefused, match="another program's database"):
+        SqliteStore(path, RuleSet())
+    assert path.read_bytes()[100:] == before[100:]
+
+
+@pytest.mark.parametrize("offset", [0.2, 0.5, 0.9])
+def test_damaged_store_is_refused_and_left_alone(tmp_path: Path, offset: float) -> None:
+    """Overwritten pages are found at the start; nothing starts empty."""
+    path = tmp_path / "store.db"
+    filled(path)
+    data = bytearray(path.read_bytes())
+    at = int(len(data) * offset) // 4096 * 4096
+    data[at : at + 4096] = b"\xff" * 4096
+    path.write_bytes(data)
+    with pytest.raises(StoreRefused, match=r"(?s)is damaged.*restore it from a backup"):
+        SqliteStore(path, RuleSet())
+    assert path.read_bytes() == bytes(data)
+
+
+def test_truncated_store_is_refused(tmp_path: Path) -> None:
+    """Half a file is a damaged file."""
+    path = tmp_path / "store.db"
+    filled(path)
+    path.write_bytes(path.read_bytes()[:6000])
+    with pytest.raises(StoreRefused, match="is damaged"):
+        SqliteStore(path, RuleSet())
+
+
+def test_start_that_was_killed_while_creating_is_repeated(tmp_path: Path) -> None:
+    """A draft that was never finished does not stand in the way."""
+    (tmp_path / ".store.db.new").write_bytes(b"half")
+    filled(tmp_path / "store.db")
+    connection = sqlite3.connect(tmp_path / "store.db")
+    assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
+    connection.close()
+
+
+def test_opening_follows_the_url(tmp_path: Path) -> None:
+    """memory:// forgets, sqlite:/// keeps, anything else is refused with what is known."""
+    assert isinstance(open_store("memory://", RuleSet()), MemoryStore)
+    opened = open_store(f"sqlite:///{tmp_path}/a.db", RuleSet())
+    assert isinstance(opened, SqliteStore)
+    opened.close()
+    assert sqlite_path("sqlite:///a.db") == Path("a.db")
+    for url in ("sqlite:///", "mysql://x", ""):
+        with pytest.raises(ConfigurationError, match="use sqlite:///PATH"):
+            open_store(url, RuleSet())

@@ -1,0 +1,146 @@
+"""The embedded store when its disk fails: nothing is answered that is not on disk."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contract.answering import everything
+from rankfold.errors import StoreRefused, StoreUnavailable
+from rankfold.rules import RuleSet
+from rankfold.wire import Receipt, Report
+from rankfold_service.store import Arrival
+from rankfold_service.store.sqlite import SqliteStore
+from support.reports import SERIES, partial, report
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Return where the store lives."""
+    return tmp_path / "store.db"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[SqliteStore]:
+    """Yield an open store."""
+    opened = SqliteStore(path, RuleSet())
+    yield opened
+    opened.close_files()
+
+
+def batch(iteration: int, size: int = 2000) -> Report:
+    """Return a report of many partials of one iteration."""
+    rows = [partial(iteration=iteration, microbatch=m, valid=m) for m in range(1, size)]
+    return report(partials=rows)
+
+
+def limit_pages(store: SqliteStore, pages: int) -> None:
+    """Make the database as full as a full disk would."""
+    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+
+
+def test_full_disk_refuses_the_whole_commit_and_recovers(store: SqliteStore) -> None:
+    """A commit that does not fit applies nothing; once there is room the same report is taken."""
+    assert store.ingest([Arrival(batch(0, 10), 1.0)]) == [Receipt(9, 0, 0)]
+    before = everything(store)
+    limit_pages(store, 1)
+    with pytest.raises(StoreUnavailable, match="SQLITE_FULL"):
+        store.ingest([Arrival(batch(1), 2.0)])
+    assert everything(store) == before
+    limit_pages(store, 100_000)
+    assert store.ingest([Arrival(batch(1), 2.0)]) == [Receipt(1999, 0, 0)]
+
+
+def test_failed_finish_and_delete_are_forgotten(store: SqliteStore) -> None:
+    """What could not be written did not happen."""
+    store.ingest([Arrival(batch(0), 1.0)])
+    blocker = sqlite3.connect(store.path)
+    blocker.execute("BEGIN IMMEDIATE")
+    store._connection.execute("PRAGMA busy_timeout = 0")
+    with pytest.raises(StoreUnavailable, match="SQLITE_BUSY"):
+        store.finish("default", "run", 0)
+    with pytest.raises(StoreUnavailable, match="SQLITE_BUSY"):
+        store.delete("default", "run")
+    with pytest.raises(StoreUnavailable, match="SQLITE_BUSY"):
+        store.probe()
+    blocker.close()
+    assert not store.run("default", "run").finished
+    store.finish("default", "run", 0)
+    assert store.run("default", "run").finished
+
+
+def test_failed_tidying_loses_nothing_and_fails_no_report(path: Path) -> None:
+    """When tables cannot be brought up to date, the journal still has everything."""
+    store = SqliteStore(path, RuleSet(), checkpoint_bytes=200_000)
+    store.ingest([Arrival(batch(i, 500), 1.0) for i in range(3)])
+    (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
+    # Room for the next journal row, none for the tables on top of it.
+    limit_pages(store, pages + 25)
+    assert store.ingest([Arrival(batch(3, 1500), 2.0)]) == [Receipt(1499, 0, 0)]
+    before = everything(store)
+    store.close_files()
+    again = SqliteStore(path, RuleSet())
+    assert everything(again) == before
+    again.close()
+
+
+def test_killed_store_answers_the_same_after_a_restart(path: Path, store: SqliteStore) -> None:
+    """What was acknowledged is there although nothing was closed."""
+    store.ingest([Arrival(batch(0), 1.0)])
+    store.finish("default", "run", 0)
+    before = everything(store)
+    store.close_files()
+    again = SqliteStore(path, RuleSet())
+    assert everything(again) == before
+    again.close()
+
+
+def test_closed_store_leaves_tables_and_no_journal(path: Path, store: SqliteStore) -> None:
+    """A tidy end leaves nothing to replay and no log beside the file."""
+    store.ingest([Arrival(batch(0), 1.0)])
+    store.close()
+    assert not os.path.exists(f"{path}-wal")
+    connection = sqlite3.connect(path)
+    assert connection.execute("SELECT count(*) FROM journal").fetchone() == (0,)
+    assert connection.execute("SELECT count(*) FROM page").fetchone() == (1,)
+    connection.close()
+
+
+def test_damaged_journal_is_refused(path: Path, store: SqliteStore) -> None:
+    """A journal whose checksum does not fit is not believed in part."""
+    store.ingest([Arrival(batch(0), 1.0)])
+    store.close_files()
+    connection = sqlite3.connect(path)
+    connection.execute("UPDATE journal SET records = CAST(records || x'00' AS BLOB)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(StoreRefused, match="is damaged"):
+        SqliteStore(path, RuleSet())
+
+
+def test_second_store_on_the_same_file_is_refused(path: Path, store: SqliteStore) -> None:
+    """Two aggregators never share a file."""
+    assert store.path == path
+    with pytest.raises(StoreRefused, match="in use by another process"):
+        SqliteStore(path, RuleSet())
+
+
+def test_old_pages_leave_memory_and_still_answer(path: Path) -> None:
+    """Complete iterations are let go of, and a late copy of one is still a duplicate."""
+    store = SqliteStore(path, RuleSet(), checkpoint_bytes=1, keep_iterations=2)
+    for iteration in range(30):
+        commits = [{"iteration": iteration, "microbatches": 1}]
+        body = report(world_size=1, partials=[partial(iteration=iteration)], commits=commits)
+        store.ingest([Arrival(body, 1.0)])
+    attempt = store.run("default", "run").latest
+    assert len(attempt._pages) <= 3
+    late = report(partials=[partial(iteration=0)])
+    changed = report(partials=[partial(iteration=1, valid=9)])
+    assert store.ingest([Arrival(late, 2.0)]) == [Receipt(0, 1, 0)]
+    assert store.ingest([Arrival(changed, 2.0)]) == [Receipt(0, 0, 1)]
+    assert store.run("default", "run").totals("all").series[SERIES].partials == 30
+    store.close()
