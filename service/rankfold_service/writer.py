@@ -72,6 +72,17 @@ class Writer:
         """How many reports wait."""
         return len(self._reports)
 
+    @property
+    def closing(self) -> bool:
+        """Whether new work is refused because the end has begun."""
+        return self._closing
+
+    @property
+    def behind(self) -> bool:
+        """Whether what is being written now takes longer than anybody should wait."""
+        since = self._busy_since
+        return since is not None and time.monotonic() - since > self._max_wait
+
     def start(self) -> None:
         """Start the thread."""
         self._thread.start()
@@ -108,8 +119,7 @@ class Writer:
     def _refuse_if_behind(self) -> None:
         if len(self._reports) >= self._queue_limit:
             raise Overloaded(f"{self._queue_limit} reports wait to be written already")
-        since = self._busy_since
-        if since is not None and time.monotonic() - since > self._max_wait:
+        if self.behind:
             raise Overloaded("the store takes too long to write", retry_after=self._max_wait)
 
     def _hand_over(self, queue: deque[_Task[T]], task: _Task[T]) -> None:
