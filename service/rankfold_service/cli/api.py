@@ -24,6 +24,7 @@ from rankfold.wire import API_VERSION
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
+LARGEST_PAGE = 100
 
 Answer = dict[str, Any]
 Query = Mapping[str, str | int | float | list[str] | None]
@@ -85,19 +86,14 @@ class Api:
         """Return all pages of a list joined into one, or the first `most` of its items."""
         items: list[Any] = []
         following: str | int | None = None
-        for page in self._each_page(path, query or {}):
+        while most is None or len(items) < most:
+            limit = None if most is None else min(most - len(items), LARGEST_PAGE)
+            page = self.get(path, {**(query or {}), "limit": limit, "after": following})
             items += page["items"]
             following = page["next"]
-            if most is not None and len(items) >= most:
+            if following is None:
                 break
-        return {"items": items[:most], "next": following}
-
-    def _each_page(self, path: str, query: Query) -> Iterator[Answer]:
-        page = self.get(path, query)
-        yield page
-        while page["next"] is not None:
-            page = self.get(path, {**query, "after": page["next"]})
-            yield page
+        return {"items": items, "next": following}
 
 
 def connect(args: argparse.Namespace) -> Api:

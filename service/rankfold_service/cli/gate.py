@@ -76,7 +76,7 @@ def _add_selection(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--to", type=options.index, dest="last", metavar="ITERATION", help="the last iteration"
     )
-    options.add_attempts(group)
+    options.add_attempts(group, "mismatches of all, coverage of the effective")
 
 
 def _add_policy(group: argparse._ArgumentGroup) -> None:

@@ -6,9 +6,10 @@ import argparse
 import os
 
 from rankfold_service.cli import options
-from rankfold_service.store.migrate import migrate
+from rankfold_service.settings import Settings
+from rankfold_service.store.opening import migrate
 
-DEFAULT_STORE = "sqlite:///rankfold.db"
+DEFAULT_STORE = Settings().store
 
 DESCRIPTION = """\
 Brings a store to the schema of this version and prints the migrations that it applied. A store
@@ -31,7 +32,7 @@ def add_parser(subparsers: options.Subparsers) -> None:
         "--store",
         metavar="URL",
         default=os.environ.get("RANKFOLD_STORE") or DEFAULT_STORE,
-        help=f"the store (RANKFOLD_STORE, default {DEFAULT_STORE})",
+        help=f"the store (RANKFOLD_STORE, default: {DEFAULT_STORE})",
     )
 
 

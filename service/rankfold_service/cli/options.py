@@ -41,7 +41,7 @@ def add_aggregator(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--url",
         default=os.environ.get("RANKFOLD_URL") or DEFAULT_URL,
-        help=f"where it listens (RANKFOLD_URL, default {DEFAULT_URL})",
+        help=f"where it listens (RANKFOLD_URL, default: {DEFAULT_URL})",
     )
     group.add_argument(
         "--token",
@@ -51,30 +51,30 @@ def add_aggregator(parser: argparse.ArgumentParser) -> None:
 
 
 def add_project(parser: argparse.ArgumentParser, default: str | None, meaning: str) -> None:
-    """Add the project; `meaning` says what it is for and what holds without it."""
+    """Add the project; `meaning` says what it is for, and without a default it is all."""
     parser.add_argument(
         "--project",
         type=project_or_run,
         default=os.environ.get("RANKFOLD_PROJECT") or default,
-        help=f"{meaning} (RANKFOLD_PROJECT)",
+        help=f"{meaning} (RANKFOLD_PROJECT, default: {default or 'all'})",
     )
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Add a run, its project and its aggregator."""
     parser.add_argument("run", metavar="RUN", type=project_or_run, help="the run's name")
-    add_project(parser, DEFAULT_PROJECT, f"the run's project, default {DEFAULT_PROJECT}")
+    add_project(parser, DEFAULT_PROJECT, "the run's project")
     add_aggregator(parser)
 
 
-def add_attempts(parser: argparse._ActionsContainer) -> None:
-    """Add which attempts are read."""
+def add_attempts(parser: argparse._ActionsContainer, default: str) -> None:
+    """Add which attempts are read; `default` says what holds without it."""
     parser.add_argument(
         "--attempts",
         type=attempts,
         metavar="WHICH",
-        help="effective (the default: what a later attempt superseded is left out), all, "
-        "or an attempt's number",
+        help="effective (without what a later attempt superseded), all, or an attempt's number "
+        f"(default: {default})",
     )
 
 

@@ -28,7 +28,7 @@ def add_runs(subparsers: options.Subparsers) -> None:
         "iteration, last report and live gate.",
         f"example:\n  rankfold runs --project zero-diff\n\n{CODES}",
     )
-    options.add_project(parser, None, "only this project's runs; default all projects")
+    options.add_project(parser, None, "only this project's runs")
     options.add_aggregator(parser)
     options.add_json(parser)
 
@@ -44,7 +44,7 @@ def add_totals(subparsers: options.Subparsers) -> None:
         f"example:\n  rankfold totals my-run --attempts all\n\n{CODES}",
     )
     options.add_run(parser)
-    options.add_attempts(parser)
+    options.add_attempts(parser, "effective")
     parser.add_argument("--rank", type=options.index, help="only what this rank reported")
     options.add_json(parser)
 

@@ -115,7 +115,9 @@ def matches(rules: RuleSet, name: str, screen: Screen) -> Iterator[str]:
     yield f"as a scalar {_as_scalar(rules, name)}"
     for series, key in owners(rules, name):
         where = origin(rules, series, key.suffix)
-        yield visible(f"as a key it is the {key.rule} of {key.field} of {series} ({where})")
+        yield visible(
+            f"as a key of {series} its rule is {key.rule}, its field {key.field} ({where})"
+        )
 
 
 def _as_scalar(rules: RuleSet, name: str) -> str:
