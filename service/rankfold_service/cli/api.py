@@ -24,7 +24,7 @@ from rankfold.wire import API_VERSION
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
-LARGEST_PAGE = 100
+LARGEST_PAGE = 1000  # the aggregator refuses larger ones
 
 Answer = dict[str, Any]
 Query = Mapping[str, str | int | float | list[str] | None]

@@ -1,0 +1,150 @@
+"""`rankfold serve`: puts the aggregator together and runs it until it is told to stop."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import math
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import uvicorn
+
+from rankfold import __version__
+from rankfold_service.aggregate import Aggregator
+from rankfold_service.cli import options
+from rankfold_service.cli.listening import bound, url_of
+from rankfold_service.cli.logs import configure_logging, without_password
+from rankfold_service.cli.rules import load_rules
+from rankfold_service.exposition import Exposition
+from rankfold_service.http.app import create_app
+from rankfold_service.http.auth import Tokens
+from rankfold_service.judge import Ages
+from rankfold_service.settings import Settings, add_settings, read_settings
+from rankfold_service.store.opening import open_store
+from rankfold_service.telemetry import Telemetry
+from rankfold_service.writer import Writer
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp
+
+# Longer than trainers pause between reports, so that their connections are still there.
+KEEP_ALIVE_SECONDS = 75
+BACKLOG = 2048
+
+DESCRIPTION = """\
+Runs the aggregator: takes reports over HTTP, makes them durable, answers reads and scrapes. Prints
+where it listens once it does; logs go to standard error. SIGTERM and Ctrl-C make it finish what it
+has received, and end.
+"""
+
+EPILOG = """\
+Each option is an environment variable too: RANKFOLD_<NAME>. An option wins.
+
+examples:
+  rankfold serve
+  rankfold serve --listen 0.0.0.0:9814 --store sqlite:////var/lib/rankfold/rankfold.db
+  rankfold serve --listen [::1]:0 --store memory:// --log-format text
+
+exit codes: 0 stopped, 1 failed, 2 wrong usage or a setting, file or store that cannot be used
+"""
+
+_log = logging.getLogger("rankfold.serve")
+
+
+def add_parser(subparsers: options.Subparsers) -> None:
+    """Add `serve` to the command line."""
+    add_settings(options.new_parser(subparsers, "serve", run, DESCRIPTION, EPILOG))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the aggregator and return its exit code."""
+    settings = read_settings(args, os.environ)
+    configure_logging(settings.log_level, settings.log_format)
+    with bound(settings.host, settings.port) as listener, assembled(settings) as app:
+        server = Server(app, settings, listener)
+        server.run(sockets=[listener])
+    _log.info("stopped")
+    return 0
+
+
+@contextlib.contextmanager
+def assembled(settings: Settings) -> Iterator[ASGIApp]:
+    """Open what the settings name and yield the application; afterwards finish and close it all."""
+    rules = load_rules(settings.rules)
+    tokens = Tokens.load(settings.tokens) if settings.tokens else Tokens()
+    telemetry = Telemetry()
+    store = open_store(
+        settings.store,
+        rules,
+        keep_iterations=settings.keep_iterations,
+        checkpoint_bytes=settings.checkpoint_bytes,
+    )
+    writer = Writer(
+        store,
+        queue_limit=settings.queue_limit,
+        max_wait=settings.max_wait,
+        observe_commit=telemetry.observe_commit,
+    )
+    telemetry.watch_queue(lambda: writer.depth)
+    aggregator = Aggregator(writer, rules, ages(settings), time.time)
+    exposition = Exposition(aggregator.snapshot, telemetry, settings.scrape_cache)
+    writer.start()
+    try:
+        yield create_app(aggregator, exposition, telemetry, tokens, settings)
+    finally:
+        writer.close()
+
+
+def ages(settings: Settings) -> Ages:
+    """Return when silence matters."""
+    return Ages(
+        stale=settings.stale_after,
+        leave_finished=settings.finished_leave_after,
+        leave_stale=settings.stale_leave_after,
+    )
+
+
+class Server(uvicorn.Server):
+    """Says where it listens, and ends as a success when it is told to stop."""
+
+    def __init__(self, app: ASGIApp, settings: Settings, listener: socket.socket) -> None:
+        super().__init__(
+            uvicorn.Config(
+                app,
+                loop="auto",
+                http="httptools",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                backlog=BACKLOG,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=math.ceil(settings.shutdown_grace),
+            )
+        )
+        self._url = url_of(listener)
+        self._store = settings.store
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to listen, and say so where a script can read it."""
+        await super().startup(sockets)
+        print(f"rankfold: listening on {self._url}", flush=True)
+        _log.info("started", extra={"version": __version__, "store": without_password(self._store)})
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Take signals as the wish to stop; the original would end the process by them after."""
+        wished = (signal.SIGINT, signal.SIGTERM)
+        before = {number: signal.signal(number, self.handle_exit) for number in wished}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
