@@ -220,6 +220,7 @@ def _invariant_faults(row: dict[str, Any]) -> Iterator[Fault]:
         row["sum"],
         row.get("sum_sq"),
         row.get("total"),
+        row.get("ulp_max"),
     )
     return (Fault((name,), reason) for name, reason in found)
 

@@ -1,0 +1,109 @@
+"""A request's body to bytes: what its headers say it is, capped as it is and as it unpacks."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import AsyncIterator, Mapping
+from email.message import Message
+
+from rankfold.errors import MalformedBody, TooLarge, UnsupportedMedia
+
+GZIP = zlib.MAX_WBITS | 16
+
+# What follows a member is copied for each one, so both bound what a body of tiny members costs.
+STEP = 64 * 1024
+MAX_MEMBERS = 1024
+
+
+async def read_body(headers: Mapping[str, str], chunks: AsyncIterator[bytes], limit: int) -> bytes:
+    """Return the body of a JSON request, unpacked.
+
+    Args:
+        headers: of the request; looked up in lower case.
+        chunks: the body as it arrives.
+        limit: the most bytes it may have, packed and unpacked.
+
+    Raises:
+        UnsupportedMedia: it is not JSON in UTF-8, or is packed in another way than gzip.
+        TooLarge: it is over the limit; found out before more than that is kept.
+        MalformedBody: it says gzip and is not.
+    """
+    _check_type(headers.get("content-type", ""))
+    packed = _is_packed(headers.get("content-encoding", ""))
+    declared = headers.get("content-length", "")
+    if declared.isdecimal() and int(declared) > limit:
+        raise _too_large(limit)
+    body = await _gather(chunks, limit)
+    return gunzip(body, limit) if packed else body
+
+
+async def _gather(chunks: AsyncIterator[bytes], limit: int) -> bytes:
+    gathered: list[bytes] = []
+    size = 0
+    async for chunk in chunks:
+        size += len(chunk)
+        if size > limit:
+            raise _too_large(limit)
+        gathered.append(chunk)
+    return b"".join(gathered)
+
+
+def gunzip(packed: bytes, limit: int) -> bytes:
+    """Return what gzip packed, in one member or several.
+
+    Raises:
+        TooLarge: it unpacks to more than `limit` bytes; no more than that is unpacked.
+        MalformedBody: it is not gzip, or cut off.
+    """
+    unpacked: list[bytes] = []
+    room, position = limit, 0
+    for _ in range(MAX_MEMBERS):
+        parts, position = _one_member(memoryview(packed), position, room)
+        unpacked += parts
+        room -= sum(map(len, parts))
+        if position == len(packed):
+            return b"".join(unpacked)
+    raise TooLarge(f"the gzip body has more than {MAX_MEMBERS} members")
+
+
+def _one_member(packed: memoryview, position: int, room: int) -> tuple[list[bytes], int]:
+    """Return what a member that begins at a position holds, and where it ends."""
+    member = zlib.decompressobj(GZIP)
+    parts: list[bytes] = []
+    while not member.eof:
+        if position >= len(packed):
+            raise MalformedBody("the gzip body is cut off")
+        try:
+            # One byte over the limit is enough to know, and 0 would mean no bound.
+            part = member.decompress(packed[position : position + STEP], room + 1)
+        except zlib.error as error:
+            raise MalformedBody("the body is not gzip, though its encoding says so") from error
+        room -= len(part)
+        if room < 0:
+            raise TooLarge("the body unpacks to more than is allowed")
+        parts.append(part)
+        position = min(position + STEP, len(packed))
+    return parts, position - len(member.unused_data)
+
+
+def _check_type(content_type: str) -> None:
+    if content_type == "application/json":
+        return
+    message = Message()
+    message["content-type"] = content_type
+    charset = str(message.get_param("charset", "utf-8")).lower()
+    # A missing header reads as text/plain here, which is refused as well.
+    if message.get_content_type() != "application/json" or charset not in ("utf-8", "utf8"):
+        shown = repr(content_type) if content_type else "missing"
+        raise UnsupportedMedia(f"the content type must be application/json; it is {shown}")
+
+
+def _is_packed(content_encoding: str) -> bool:
+    encoding = content_encoding.strip().lower()
+    if encoding not in ("", "identity", "gzip", "x-gzip"):
+        raise UnsupportedMedia(f"the content encoding must be gzip or none, not {encoding!r}")
+    return encoding in ("gzip", "x-gzip")
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is over {limit} bytes")

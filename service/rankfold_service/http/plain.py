@@ -1,0 +1,86 @@
+"""The routes without the framework's machinery: reports, the scrape, health and readiness."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from rankfold.errors import RankfoldError, Unavailable
+from rankfold.wire import Receipt, Report
+from rankfold_service.http.body import read_body
+from rankfold_service.http.decode import decode_report
+from rankfold_service.http.parts import Parts, admit, parts_of
+
+_log = logging.getLogger("rankfold.http")
+
+# A body that takes longer than this to decode would hold up every other request.
+LARGE = 256 * 1024
+
+
+class ReportEndpoint:
+    """`POST /api/v1/partials`, the hot path: raw bytes to a durable receipt."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take one report; what a client sent that went away before its end is not applied."""
+        try:
+            receipt = await self._take(Request(scope, receive))
+        except RankfoldError as error:
+            self._parts.telemetry.reject(error.code)
+            raise
+        self._parts.telemetry.count_receipt(receipt)
+        await Response(_receipt(receipt), media_type="application/json")(scope, receive, send)
+
+    async def _take(self, request: Request) -> Receipt:
+        parts = self._parts
+        grant = parts.tokens.admit(request.headers.get("authorization"), "write")
+        body = await read_body(request.headers, request.stream(), parts.settings.max_body)
+        report = await self._decode(body)
+        grant.require(report.project)
+        return await parts.aggregator.ingest(report)
+
+    async def _decode(self, body: bytes) -> Report:
+        rules, max_items = self._parts.aggregator.rules, self._parts.settings.max_items
+        if len(body) < LARGE:
+            return decode_report(body, rules, max_items)
+        return await asyncio.to_thread(decode_report, body, rules, max_items)
+
+
+def _receipt(receipt: Receipt) -> bytes:
+    return b'{"accepted":%d,"duplicates":%d,"conflicts":%d}' % (
+        receipt.accepted,
+        receipt.duplicates,
+        receipt.conflicts,
+    )
+
+
+async def metrics(request: Request) -> Response:
+    """`GET /metrics`: every gauge, in text or OpenMetrics."""
+    admit(request, "read").require(None)
+    body, content_type = await parts_of(request).exposition.render(request.headers.get("accept"))
+    return Response(body, headers={"Content-Type": content_type})
+
+
+async def healthy(_: Request) -> Response:
+    """`GET /-/healthy`: the process lives and answers."""
+    return Response(b"healthy\n", media_type="text/plain")
+
+
+async def ready(request: Request) -> Response:
+    """`GET /-/ready`: a report could be made durable, and a scrape renders."""
+    parts = parts_of(request)
+    await parts.aggregator.probe()
+    try:
+        await parts.exposition.render(None)
+    except RankfoldError:
+        raise
+    except Exception as error:
+        _log.exception("a scrape does not render")
+        raise Unavailable("a scrape does not render") from error
+    return Response(b"ready\n", media_type="text/plain")

@@ -1,0 +1,140 @@
+"""Watches every request: gives it an id, times it, logs what went wrong, hides why from callers."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from rankfold_service.http.problems import note_problem, problem_of
+from rankfold_service.telemetry import Telemetry
+
+_log = logging.getLogger("rankfold.http")
+
+_SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
+CLIENT_GONE = 499  # what proxies write where a client left before its answer
+
+
+class Throttle:
+    """Lets one line per key and period through, and counts those that it keeps back.
+
+    Args:
+        period: in seconds.
+        clock: monotonic, in seconds.
+    """
+
+    def __init__(self, period: float, clock: Callable[[], float]) -> None:
+        self._period = period
+        self._clock = clock
+        self._next: dict[Any, float] = {}
+        self._held: dict[Any, int] = {}
+
+    def pass_(self, key: Any) -> int | None:
+        """Return how many were held back since the last one, or None to hold this one back."""
+        now = self._clock()
+        if now < self._next.get(key, now):
+            self._held[key] = self._held.get(key, 0) + 1
+            return None
+        self._next[key] = now + self._period
+        return self._held.pop(key, 0)
+
+
+class Watch:
+    """The outermost layer of the application.
+
+    A request that is answered well is logged at debug, for there are thousands a second. One
+    that is refused is a warning, at most one line a second for each route and status.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        telemetry: Telemetry,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._app = app
+        self._telemetry = telemetry
+        self._clock = clock
+        self._throttle = Throttle(1.0, clock)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request, whatever happens."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = self._clock()
+        request_id = _request_id(scope)
+        scope.setdefault("state", {})["request_id"] = request_id
+        status = 0
+
+        async def send_watched(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_watched)
+        except ClientDisconnect:
+            status = CLIENT_GONE
+        except Exception as error:
+            self._log_failure(scope, error)
+            if status:  # too late for an answer: the server has to cut the connection
+                raise
+            problem = problem_of(error)
+            note_problem(scope, problem)
+            await problem.response()(scope, receive, send_watched)
+        finally:
+            self._note(scope, status or 500, self._clock() - started)
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        route = _template(scope)
+        self._telemetry.observe_request(route, status, seconds)
+        if status >= 400:
+            held = self._throttle.pass_((route, status))
+            if held is not None:
+                _log.warning("request refused", extra=_refusal(scope, status, seconds, held))
+        elif _log.isEnabledFor(logging.DEBUG):
+            _log.debug("request answered", extra=_facts(scope, status, seconds))
+
+    def _log_failure(self, scope: Scope, error: Exception) -> None:
+        facts = {"request_id": scope["state"]["request_id"], "route": _template(scope)}
+        _log.error("request failed", exc_info=error, extra=facts)
+
+
+def _request_id(scope: Scope) -> str:
+    """Return the caller's id where it is harmless in a log, or else a new one."""
+    given = Headers(scope=scope).get("x-request-id", "")
+    return given if _SANE_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def _template(scope: Scope) -> str:
+    """Return the route's path with its parameters unfilled: paths themselves are endless."""
+    return getattr(scope.get("route"), "path", "unmatched")
+
+
+def _facts(scope: Scope, status: int, seconds: float) -> dict[str, Any]:
+    return {
+        "request_id": scope["state"]["request_id"],
+        "method": scope["method"],
+        "path": scope["path"],
+        "route": _template(scope),
+        "status": status,
+        "seconds": round(seconds, 6),
+    }
+
+
+def _refusal(scope: Scope, status: int, seconds: float, held: int) -> dict[str, Any]:
+    facts = _facts(scope, status, seconds)
+    problem = scope["state"].get("problem")
+    if problem is not None:
+        facts |= {"code": problem.document["code"], "detail": problem.document["detail"]}
+    return facts | ({"also_held_back": held} if held else {})
