@@ -141,7 +141,7 @@ def test_demo_exact_passes_the_gate_with_zeros(tmp_path: Path) -> None:
     values = {key: total["value"] for key, total in found["totals"]["keys"].items()}
     assert_equal(values, Recount(valid=len(pairs), count=0, max=0.0, sum=0.0, ulp_max=0))
     assert found["gate"]["gate"] == "pass"
-    assert "Gate: pass" in done.stdout
+    assert "\npass  demo/exact (finished)" in done.stdout
 
 
 def test_demo_keep_answers_until_interrupted(tmp_path: Path) -> None:

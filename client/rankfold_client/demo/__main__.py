@@ -22,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(prog="rankfold_client.demo", description=__doc__)
     made.add_argument("--url", required=True, help="the aggregator")
     made.add_argument("--project", default="demo", help="default: %(default)s")
-    made.add_argument("--run", default="demo", help="default: %(default)s")
+    made.add_argument("--name", default="demo", help="of the run; default: %(default)s")
     made.add_argument("--iterations", type=int, default=DEFAULTS.iterations)
     made.add_argument("--seed", type=int, default=DEFAULTS.seed)
     made.add_argument("--dump", type=Path, help="folder for the compared tensors")
@@ -47,7 +47,7 @@ def main() -> int:
     rank = distributed.get_rank()
     mode = "the trainer's kernels" if args.exact else "incremental decoding with a cache"
     meta = {"framework": f"torch {torch.__version__}", "rollout": mode, "dtype": args.dtype}
-    reporter = Reporter(args.run, project=args.project, url=args.url, meta=meta)
+    reporter = Reporter(args.name, project=args.project, url=args.url, meta=meta)
     try:
         Job(settings, reporter, rank).run()
     finally:

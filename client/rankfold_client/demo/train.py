@@ -44,7 +44,7 @@ class Settings:
     microbatch_rows: int = 12
     prompt: int = 16
     response: int = 64
-    learning_rate: float = 2e-4
+    learning_rate: float = 1e-4
     dtype: torch.dtype = torch.float32
     exact: bool = False
     seed: int = 0

@@ -15,48 +15,64 @@ from pathlib import Path
 
 import httpx
 
+from rankfold.errors import Unreachable
+from rankfold_service.cli import options
+from rankfold_service.cli.api import Answer, Api
 from rankfold_service.cli.children import Child, ChildFailed
 from rankfold_service.cli.demo_report import (
     PROJECT,
     RANKS,
-    Item,
     Run,
-    print_further,
-    print_report,
+    further_text,
     progress_line,
+    report_text,
 )
+from rankfold_service.cli.tables import Screen
 
 READY_SECONDS = 30.0
 POLL_SECONDS = 0.25
 
+DESCRIPTION = """\
+Starts an aggregator on a temporary SQLite file and a real two-rank training job on the CPU.
+The job samples a small transformer token by token with a cache, scores the same tokens by a
+full forward over padded microbatches, and takes policy-gradient steps. Shown is where the
+log-probs of the two differ, and the verdict on it. It takes less than a minute.
+"""
+
+EPILOG = """\
+examples:
+  rankfold demo                    float32 on both sides: the last bits differ
+  rankfold demo --dtype bfloat16   a rollout in bfloat16: nearly every token differs
+  rankfold demo --exact            the same kernels and shapes: the gate passes
+  rankfold demo --keep             then look around with the other commands
+
+exit codes:
+  0  the demo worked; that the gate fails is its point
+  1  it did not work, or --exact did not pass the gate
+  2  wrong usage, or torch is not installed
+"""
+
 say = functools.partial(print, flush=True)
 
 
-def add_parser(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+def add_parser(subparsers: options.Subparsers) -> None:
     """Add `demo` to the command line."""
-    parser = subparsers.add_parser(
-        "demo",
-        help="the whole way on real log-probs: two ranks, an aggregator, the gate",
-        description="Starts an aggregator on a temporary store and a two-rank training job on "
-        "the CPU. The job samples a small transformer with a cache, scores the same tokens by "
-        "a full forward, and reports where the log-probs differ. Takes under a minute.",
-        epilog="Exit: 0 where the demo worked (a gate that fails is its point), 1 where it did "
-        "not or where --exact does not pass, 2 on a wrong option.",
-    )
+    parser = options.new_parser(subparsers, "demo", run, DESCRIPTION, EPILOG)
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--exact", action="store_true", help="score both by the same kernels")
+    how.add_argument("--exact", action="store_true", help="score both sides by the same kernels")
     how.add_argument(
         "--dtype",
         choices=("float32", "bfloat16"),
         default="float32",
         help="of the rollout's weights (default: %(default)s)",
     )
-    parser.add_argument("--iterations", type=int, default=8, help="default: %(default)s")
-    parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
-    parser.add_argument("--keep", action="store_true", help="keep the aggregator up until Ctrl-C")
+    parser.add_argument(
+        "--iterations", type=options.how_many, default=8, help="default: %(default)s"
+    )
+    parser.add_argument("--seed", type=options.index, default=0, help="default: %(default)s")
+    parser.add_argument("--keep", action="store_true", help="keep the aggregator until Ctrl-C")
     parser.add_argument("--dump", type=Path, metavar="DIR", help="write the compared tensors here")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write totals and gate here")
-    parser.set_defaults(handler=run)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -73,17 +89,12 @@ def run(args: argparse.Namespace) -> int:
         except ChildFailed as failure:
             print(f"rankfold demo: {failure}", file=sys.stderr)
             return 1
-        except KeyboardInterrupt:
-            print("rankfold demo: stopped", file=sys.stderr)
-            return 130
 
 
 def refuse(args: argparse.Namespace) -> str | None:
     """Return why the demo cannot run like this, or None where it can."""
     if importlib.util.find_spec("torch") is None:
         return "the training job needs torch: pip install 'rankfold[client,service]'"
-    if args.iterations < 1:
-        return "--iterations must be at least 1"
     if args.dump is not None:
         args.dump.mkdir(parents=True, exist_ok=True)
         if any(args.dump.iterdir()):
@@ -97,18 +108,18 @@ def show(args: argparse.Namespace, folder: Path) -> int:
     address = free_address()
     url = f"http://{address}"
     serve = ["serve", "--listen", address, "--store", f"sqlite:///{folder}/rankfold.db"]
-    with (
-        Child("the aggregator", ["rankfold_service.cli.main", *serve], folder) as aggregator,
-        httpx.Client(base_url=url, trust_env=False) as http,
-    ):
+    with Child("the aggregator", ["rankfold_service.cli.main", *serve], folder) as aggregator:
+        wait_until_ready(url, aggregator)
+        say(f"aggregator    {url}")
         try:
-            found = measure(args, Run(http, name), aggregator, folder)
-        except httpx.HTTPError as error:
-            raise aggregator.failure(f"does not answer as it should ({error})") from error
+            with Api(url) as api:
+                found = measure(args, Run(api, name), folder)
+        except Unreachable as error:
+            raise aggregator.failure(str(error)) from error
         if args.json is not None:
             args.json.write_text(json.dumps(found, indent=1) + "\n")
-        print_report(found, exact=args.exact)
-        print_further(url, name, keep=args.keep)
+        say(f"\n{report_text(found, Screen.of(sys.stdout), exact=args.exact)}\n")
+        say(further_text(url, name, keep=args.keep))
         if args.keep:
             stay(aggregator)
     return 0 if found["gate"]["gate"] in (("pass",) if args.exact else ("pass", "fail")) else 1
@@ -120,37 +131,34 @@ def free_address() -> str:
         return f"127.0.0.1:{free.getsockname()[1]}"
 
 
-def measure(args: argparse.Namespace, run: Run, aggregator: Child, folder: Path) -> Item:
-    """Run the training job on the aggregator and return what the aggregator says of it."""
-    wait_until_ready(run.http, aggregator)
-    say(f"aggregator    {run.http.base_url}, ready")
-    say(f"training job  {RANKS} ranks, {args.iterations} iterations")
-    module = job_module(args, str(run.http.base_url), run.name)
-    with Child("the training job", module, folder) as job:
-        follow(run, job)
-    return run.everything()
-
-
-def job_module(args: argparse.Namespace, url: str, name: str) -> list[str]:
-    """Return the training job as a module and its arguments."""
-    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), "-m"]
-    job = ["rankfold_client.demo", "--url", url, "--project", PROJECT, "--run", name]
-    job += ["--iterations", str(args.iterations), "--seed", str(args.seed)]
-    job += ["--exact"] if args.exact else ["--dtype", args.dtype]
-    return launcher + job + (["--dump", str(args.dump)] if args.dump is not None else [])
-
-
-def wait_until_ready(http: httpx.Client, aggregator: Child) -> None:
+def wait_until_ready(url: str, aggregator: Child) -> None:
     """Return when the aggregator is ready."""
     deadline = time.monotonic() + READY_SECONDS
     while aggregator.running() and time.monotonic() < deadline:
         try:
-            if http.get("/-/ready").is_success:
+            if httpx.get(f"{url}/-/ready", trust_env=False).is_success:
                 return
         except httpx.TransportError:
             pass  # it does not listen yet
         time.sleep(POLL_SECONDS)
     raise aggregator.failure("was not ready in time")
+
+
+def measure(args: argparse.Namespace, run: Run, folder: Path) -> Answer:
+    """Run the training job and return what the aggregator says of it."""
+    say(f"training job  {RANKS} ranks, {args.iterations} iterations")
+    with Child("the training job", job_module(args, run), folder) as job:
+        follow(run, job)
+    return run.everything()
+
+
+def job_module(args: argparse.Namespace, run: Run) -> list[str]:
+    """Return the training job as a module and its arguments."""
+    launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), "-m"]
+    job = ["rankfold_client.demo", "--url", run.api.url, "--project", PROJECT, "--name", run.name]
+    job += ["--iterations", str(args.iterations), "--seed", str(args.seed)]
+    job += ["--exact"] if args.exact else ["--dtype", args.dtype]
+    return launcher + job + (["--dump", str(args.dump)] if args.dump is not None else [])
 
 
 def follow(run: Run, job: Child) -> None:
@@ -169,7 +177,6 @@ def follow(run: Run, job: Child) -> None:
 
 def stay(aggregator: Child) -> None:
     """Leave the aggregator up until Ctrl-C."""
-    say("The aggregator stays up: end it with Ctrl-C.")
     try:
         while aggregator.running():
             time.sleep(POLL_SECONDS)

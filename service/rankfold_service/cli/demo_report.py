@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-import httpx
+from rankfold.errors import NotFound
+from rankfold_service.cli.api import Answer, Api, run_path
+from rankfold_service.cli.tables import Column, Screen, number, plain, table
+from rankfold_service.cli.verdict import verdict_text
 
 RANKS = 2
 PROJECT = "demo"
 SERIES = "training/rollout_logprobs"
 SHOWN_WORST = 5
 EXPLAINED = {
-    (
-        "fail",
-        False,
-    ): "As expected: both paths have the same weights, but a cached step and a padded "
-    "forward round\ndifferently. With --exact the rollout scores by the trainer's kernels.",
+    ("fail", False): "As expected: the weights are the same, but one cached step at a time rounds "
+    "otherwise than a\npadded forward does. With --exact the rollout scores by the trainer's "
+    "kernels and shapes.",
     ("pass", True): "Same kernels, same shapes: every log-prob is the same to the last bit.",
 }
-UNEXPECTED = "This is not what the demo should end with."
+UNEXPECTED = "This is not how the demo should end."
+COLUMNS = [
+    Column(title, number=True)
+    for title in (
+        "iteration",
+        "rank",
+        "differ",
+        "tokens",
+        "share",
+        "max |d|",
+        "mean |d|",
+        "max ulp",
+    )
+]
 
 Item = dict[str, Any]
 
@@ -27,30 +40,27 @@ Item = dict[str, Any]
 class Run:
     """The reads of one run that the demo shows."""
 
-    def __init__(self, http: httpx.Client, name: str) -> None:
-        self.http, self.name = http, name
-        self.path = f"/api/v1/projects/{PROJECT}/runs/{name}"
+    def __init__(self, api: Api, name: str) -> None:
+        self.api, self.name = api, name
 
-    def get(self, what: str, **query: str | int) -> Item:
-        """Return one answer; one without items while nothing was reported."""
-        response = self.http.get(f"{self.path}/{what}", params=query)
-        if response.status_code == httpx.codes.NOT_FOUND:
-            return {"items": [], "next": None}
-        answer: Item = response.raise_for_status().json()
-        return answer
+    def iterations(self, rank: int | None = None) -> list[Item]:
+        """Return what is known of every iteration; nothing before the first report."""
+        try:
+            answer = self.api.pages(run_path(PROJECT, self.name, "iterations"), {"rank": rank})
+        except NotFound:
+            return []
+        items: list[Item] = answer["items"]
+        return items
 
-    def iterations(self, **query: str | int) -> Iterator[Item]:
-        """Yield every iteration, page by page."""
-        page = self.get("iterations", **query)
-        yield from page["items"]
-        while page["next"] is not None:
-            page = self.get("iterations", **(query | {"after": page["next"]}))
-            yield from page["items"]
-
-    def everything(self) -> Item:
+    def everything(self) -> Answer:
         """Return all that the demo shows: totals, the gate and each rank's iterations."""
-        ranks = {str(rank): list(self.iterations(rank=rank)) for rank in range(RANKS)}
-        return {"totals": self.get("totals"), "gate": self.get("gate"), "ranks": ranks}
+        return {
+            "totals": self.api.get(run_path(PROJECT, self.name, "totals")),
+            "gate": self.api.get(
+                run_path(PROJECT, self.name, "gate"), {"require_finished": "true"}
+            ),
+            "ranks": {str(rank): self.iterations(rank) for rank in range(RANKS)},
+        }
 
 
 def progress_line(item: Item, seconds: float) -> str:
@@ -58,67 +68,57 @@ def progress_line(item: Item, seconds: float) -> str:
     keys = item["keys"]
     differ, valid = keys[f"{SERIES}_mismatch_count"], keys[f"{SERIES}_valid_count"]
     return (
-        f"  {seconds:5.1f} s   iteration {item['iteration']}: {differ:,} of {valid:,} log-probs "
+        f"  {seconds:5.1f} s  iteration {item['iteration']}: {differ:,} of {valid:,} log-probs "
         f"differ, reward {keys['reward/mean']:.2f}"
     )
 
 
-def print_report(found: Item, *, exact: bool) -> None:
-    """Print every iteration of every rank, the worst tokens and the verdict.
+def report_text(found: Answer, screen: Screen, *, exact: bool) -> str:
+    """Return every iteration of every rank, the verdict, and why it is the right one.
 
     Args:
         found: what `Run.everything` returned.
-        exact: the paths were meant to agree.
+        screen: where the text goes.
+        exact: the two paths were meant to agree.
     """
     gate = found["gate"]
-    print("\nTrainer against rollout, d = |trainer - rollout|:\n")
-    print("iteration  rank   differ   tokens    share      max d     mean d        max ULP")
-    rows = [(item, rank) for rank, items in found["ranks"].items() for item in items]
-    for item, rank in sorted(rows, key=lambda row: (row[0]["iteration"], row[1])):
-        print(_row(f"{item['iteration']:>9}  {rank:>4}", item["keys"]))
-    print(
-        _row(f"{'all':>9}  {'all':>4}", {k: v["value"] for k, v in found["totals"]["keys"].items()})
-    )
-    _print_worst(gate["worst"][:SHOWN_WORST])
-    print(f"\nGate: {gate['gate']}")
-    for reason in gate["reasons"]:
-        print(f"  {reason}")
-    print(EXPLAINED.get((gate["gate"], exact), UNEXPECTED))
+    blocks = [
+        screen.heading("trainer against rollout, d = trainer's log-prob - rollout's"),
+        table(COLUMNS, _rows(found), screen),
+        "",
+        verdict_text(gate | {"worst": gate["worst"][:SHOWN_WORST]}, screen),
+        "",
+        EXPLAINED.get((gate["gate"], exact), UNEXPECTED),
+    ]
+    return "\n".join(blocks)
 
 
-def _row(name: str, keys: Item) -> str:
-    differ, valid, largest, mean, ulp = (
-        keys[f"{SERIES}_{what}"]
-        for what in ("mismatch_count", "valid_count", "diff_max", "diff_mean", "ulp_max")
-    )
-    share = differ / valid if valid else 0
-    largest, mean = (f"{'-' if d is None else format(d, '.3g'):>9}" for d in (largest, mean))
-    return f"{name}  {differ:>7,}  {valid:>7,}  {share:>7.1%}  {largest}  {mean}  {ulp:>13,}"
+def _rows(found: Answer) -> list[list[str]]:
+    items = [(item, rank) for rank, items in found["ranks"].items() for item in items]
+    items.sort(key=lambda pair: pair[0]["iteration"])
+    totals = {key: total["value"] for key, total in found["totals"]["keys"].items()}
+    rows = [[plain(item["iteration"]), rank, *_figures(item["keys"])] for item, rank in items]
+    return [*rows, ["all", "all", *_figures(totals)]]
 
 
-def _print_worst(tokens: list[Item]) -> None:
-    if tokens:
-        print("\nWorst tokens:\n")
-        print("      trainer        rollout            ULP  token  position  sample")
-    for token in tokens:
-        row, column = token["position"]
-        print(
-            f"{_number(token['a']):>13}  {_number(token['b']):>13}  {token['ulp']:>13,}  "
-            f"{token['token_id']:>5}  {f'{row}, {column}':>8}  {token['sample']}"
-        )
+def _figures(keys: Item) -> list[str]:
+    differ, valid = keys[f"{SERIES}_mismatch_count"], keys[f"{SERIES}_valid_count"]
+    share = f"{differ / valid:.1%}" if valid else number(None)
+    rest = (keys[f"{SERIES}_{what}"] for what in ("diff_max", "diff_mean", "ulp_max"))
+    return [number(differ), number(valid), share, *map(number, rest)]
 
 
-def _number(value: float | str) -> str:
-    return value if isinstance(value, str) else f"{value:.9g}"  # 9 digits tell float32s apart
-
-
-def print_further(url: str, name: str, *, keep: bool) -> None:
-    """Print where to look further."""
+def further_text(url: str, name: str, *, keep: bool) -> str:
+    """Return where to look further."""
     options = f"--url {url} --project {PROJECT}"
-    print(f"\nAPI      {url}/api/v1/projects/{PROJECT}/runs/{name}/totals")
-    print(f"metrics  {url}/metrics")
-    print(f"further  rankfold gate {name} {options}")
-    print(f"         rankfold ranks {name} {options}")
-    print(f"         curl -s {url}/metrics | grep rankfold_gate")
-    if not keep:
-        print("These answer while the aggregator is up: rankfold demo --keep")
+    lines = [
+        f"API      {url}/api/v1/projects/{PROJECT}/runs/{name}/totals",
+        f"metrics  {url}/metrics",
+        f"further  rankfold gate {name} {options}",
+        f"         rankfold worst {name} {options}",
+        f"         curl -s {url}/metrics | grep rankfold_gate",
+        "The aggregator stays up: end it with Ctrl-C."
+        if keep
+        else "They answer while the aggregator is up, which `rankfold demo --keep` leaves running.",
+    ]
+    return "\n".join(lines)
