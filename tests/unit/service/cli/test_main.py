@@ -47,7 +47,9 @@ def test_main_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixtu
         assert line in shown
 
 
-@pytest.mark.parametrize("name", ["gate", "runs", "totals", "ranks", "worst", "rules", "migrate"])
+@pytest.mark.parametrize(
+    "name", ["serve", "gate", "runs", "totals", "ranks", "worst", "rules", "migrate"]
+)
 def test_main_help_of_a_command_has_an_example_and_exit_codes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:

@@ -1,0 +1,1 @@
+"""The command line: the composition root, and what people and scripts ask of an aggregator."""

@@ -1,0 +1,83 @@
+"""`rankfold serve` says where it listens, answers, and ends as a success when told to stop."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from rankfold_service.cli.api import Api
+from rankfold_service.cli.main import main
+
+
+@contextmanager
+def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Run an aggregator on a free port and yield its process and the URL that it printed."""
+    command = [sys.executable, "-m", "rankfold_service.cli.main", "serve", *options]
+    with subprocess.Popen(
+        [*command, "--listen", "127.0.0.1:0"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline().removeprefix("rankfold: listening on ").strip()
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_serve_answers_until_it_is_told_to_stop(tmp_path: Path, number: signal.Signals) -> None:
+    """The printed URL answers, a signal ends it with 0, and the log is one JSON object a line."""
+    with serving("--store", f"sqlite:///{tmp_path}/rankfold.db") as (process, url):
+        with Api(url) as api:
+            assert api.get("/projects") == {"items": [], "next": None}
+        process.send_signal(number)
+        _, log = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert [json.loads(line)["message"] for line in log.splitlines()] == ["started", "stopped"]
+
+
+def test_serve_refuses_a_store_that_is_in_use(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two aggregators never write one file; nor do they listen on one address."""
+    monkeypatch.setattr("rankfold_service.cli.serve.configure_logging", lambda *_: None)
+    store = f"sqlite:///{tmp_path}/rankfold.db"
+    with serving("--store", store) as (_, url):
+        assert main(["serve", "--listen", "127.0.0.1:0", "--store", store]) == 2
+        assert main(["serve", "--listen", url.removeprefix("http://"), "--store", store]) == 2
+    in_use, clash = capfd.readouterr().err.splitlines()
+    assert "is in use by another process" in in_use
+    assert "Address already in use" in clash
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (["--listen", "nowhere"], "--listen: must be HOST:PORT"),
+        (["--store", "mysql://h/d"], "unknown store 'mysql://h/d'"),
+        (["--rules", "/nonexistent.toml"], "/nonexistent.toml cannot be read"),
+        (["--tokens", "/nonexistent.toml"], "/nonexistent.toml"),
+    ],
+)
+def test_serve_refuses_settings_that_cannot_be_used(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    complaint: str,
+) -> None:
+    """A wrong setting is one line and exit 2, before anything is opened."""
+    monkeypatch.setattr("rankfold_service.cli.serve.configure_logging", lambda *_: None)
+    monkeypatch.setenv("RANKFOLD_LISTEN", "127.0.0.1:0")
+    assert main(["serve", *options]) == 2
+    error = capsys.readouterr().err
+    assert (error.startswith("rankfold serve: "), error.count("\n")) == (True, 1)
+    assert complaint in error
