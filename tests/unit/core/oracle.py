@@ -131,7 +131,7 @@ class Oracle:
         committed = {
             rank: n for (a, i, rank), n in self.commits.items() if (a, i) == (number, iteration)
         }
-        reported = {i[2:4] + (i[4],) for i in self.partials if i[:2] == (number, iteration)}
+        reported = {(*i[2:4], i[4]) for i in self.partials if i[:2] == (number, iteration)}
         names = {name for _, name, _ in reported}
         owed = {
             (rank, name, m)
@@ -218,17 +218,19 @@ def add_up_series(group: list[tuple[Place, dict[str, Any]]]) -> dict[str, Any]:
         "sum": sum((Fraction(row["sum"]) for _, row in group), Fraction()),
         "max": max(maxima, default=None),
         "min": min(maxima, default=None),
-        "moments": squared
-        and [
-            sum(row["valid"] - row["nonfinite"] for row in squared),
-            sum(Fraction(row["sum"]) for row in squared),
-            sum(Fraction(row["sum_sq"]) for row in squared),
-        ]
-        or None,
+        "moments": _moments(squared) if squared else None,
         "ulp_max": max(_present(group, "ulp_max"), default=None),
         "total": sum(_present(group, "total")) if _present(group, "total") else None,
         "worst": sorted(worst, key=_badness)[:16],
     }
+
+
+def _moments(squared: list[dict[str, Any]]) -> list[Any]:
+    return [
+        sum(row["valid"] - row["nonfinite"] for row in squared),
+        sum(Fraction(row["sum"]) for row in squared),
+        sum(Fraction(row["sum_sq"]) for row in squared),
+    ]
 
 
 def _badness(token: tuple[Place, Any]) -> tuple[Any, ...]:

@@ -8,14 +8,14 @@ from dataclasses import asdict
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from unit.core.builders import OTHER, SERIES, Shelf, ledger_of, picture, plain
-from unit.core.oracle import Oracle, shown
-from unit.core.worlds import Parts, one_report, rearranged, worlds
 
 from rankfold import reading
 from rankfold.coverage import Selection, coverage
 from rankfold.fold import Table
 from rankfold.ledger import Ledger
+from unit.core.builders import OTHER, SERIES, Shelf, ledger_of, picture, plain
+from unit.core.oracle import Oracle, shown
+from unit.core.worlds import Parts, one_report, rearranged, worlds
 
 thorough = settings(max_examples=150, deadline=None)
 SELECTIONS = [

@@ -6,11 +6,11 @@ import random
 from typing import Any
 
 from hypothesis import strategies as st
-from unit.core.builders import OTHER, SERIES, partial, report, scalar
 
 from rankfold.partial import Worst
 from rankfold.rules import Rule
 from rankfold.wire import Report
+from unit.core.builders import OTHER, SERIES, partial, report, scalar
 
 ATTEMPTS, RANKS, ITERATIONS = 3, 3, 5
 SIZES = {0: 3, 1: None, 2: 4}

@@ -1,0 +1,173 @@
+"""One attempt: iteration sets, reporters, superseding and where pages are."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankfold.attempt import Attempt, Iterations
+from rankfold.fold import Fold, Place, ScalarFold
+from rankfold.page import GLOBAL, Page
+from rankfold.wire import MAX_META
+from unit.core.builders import Shelf, dirty, ledger_of, partial, plain, report
+
+some = st.lists(st.integers(0, 12), max_size=15)
+bound = st.none() | st.integers(-2, 14)
+
+
+@given(some, bound, bound)
+def test_iterations_are_a_sorted_set(
+    numbers: list[int], first: int | None, last: int | None
+) -> None:
+    """Any entering order gives the ascending set, and any range of it, empty ones too."""
+    found = Iterations()
+    for number in numbers:
+        found.add(number)
+    ascending = sorted(set(numbers))
+    low = -1 if first is None else first
+    high = 99 if last is None else last
+    inside = [n for n in ascending if low <= n <= high]
+    assert list(found) == list(Iterations(ascending)) == ascending
+    assert list(found.descending()) == ascending[::-1]
+    assert list(found.between(first, last)) == inside
+    assert [found.at(i) for i in found.within(first, last)] == inside
+    assert len(found) == len(ascending)
+    assert [n for n in range(-1, 14) if n in found] == ascending
+
+
+def test_attempt_knows_its_reporters() -> None:
+    """The last report is the latest of any rank; what was dropped adds up and never falls."""
+    attempt = Attempt(0, 5.0)
+    assert (attempt.last_report, attempt.expected, attempt.dropped) == (5.0, 0, 0)
+    attempt.hear(0, 9.0, 2, {})
+    attempt.hear(1, 7.0, 1, {})
+    attempt.hear(0, 6.0, 1, {})
+    assert (attempt.last_report, attempt.expected, attempt.dropped) == (9.0, 2, 3)
+    attempt.set_world_size(4)
+    assert attempt.expected == 4
+
+
+def test_attempt_keeps_the_first_meta_of_each_name_up_to_a_limit() -> None:
+    """The first value of a name stays, and no more than the limit are kept."""
+    attempt = Attempt(0, 1.0)
+    attempt.hear(0, 1.0, 0, {"dtype": "bf16"})
+    attempt.hear(1, 2.0, 0, {"dtype": "fp32", **{f"n{i}": "x" for i in range(MAX_META)}})
+    assert attempt.meta == {"dtype": "bf16", **{f"n{i}": "x" for i in range(MAX_META - 1)}}
+
+
+def test_attempt_notes_how_far_each_rank_is() -> None:
+    """A rank's last iteration never falls; a lower first iteration is news."""
+    attempt = Attempt(0, 1.0)
+    attempt.hear(0, 1.0, 0, {})
+    news = [attempt.reach(0, low, high) for low, high in ((5, 6), (5, 5), (7, 9), (2, 3))]
+    assert news == [True, False, False, True]
+    assert (attempt.first_iteration, attempt.reporters[0].last_iteration) == (2, 9)
+
+
+def test_attempt_without_anything_has_nothing_to_read() -> None:
+    """No iteration, no complete one, no cut."""
+    attempt = Attempt(0, 1.0)
+    assert attempt.last_iteration is None
+    assert attempt.newest_complete() is None
+    assert attempt.last_effective is None
+    assert attempt.wholly_superseded is False
+    assert attempt.effective is attempt.everything
+
+
+@pytest.mark.parametrize(("cut", "wholly"), [(3, True), (4, True), (5, False)])
+def test_attempt_is_wholly_superseded_from_its_first_iteration_on(cut: int, wholly: bool) -> None:
+    """Only a cut at or below everything that it reported replaces all of it."""
+    attempt = ledger_of(report(partials=[partial(4)])).attempts[0]
+    attempt.supersede(cut)
+    assert attempt.wholly_superseded is wholly
+    assert attempt.last_effective == cut - 1
+
+
+def test_attempt_that_reported_no_iteration_is_superseded_by_any() -> None:
+    """There is nothing of it that could stay."""
+    attempt = Attempt(0, 1.0)
+    attempt.supersede(7)
+    assert attempt.wholly_superseded is True
+
+
+def test_attempt_supersedes_from_the_lowest_cut() -> None:
+    """A later, higher cut brings nothing back."""
+    attempt = ledger_of(report(partials=[dirty(i) for i in range(6)])).attempts[0]
+    counts = []
+    for cut in (4, 2, 5):
+        attempt.supersede(cut)
+        counts.append(sum(fold.count for fold in attempt.effective.table.series.values()))
+    assert (counts, attempt.cut) == ([4, 2, 2], 2)
+
+
+def test_attempt_folds_late_arrivals_into_what_they_belong_to() -> None:
+    """What arrives for a superseded iteration counts in everything, and nowhere else."""
+    attempt = Attempt(0, 1.0)
+    attempt.supersede(3)
+    for iteration in (2, 3):
+        page = attempt.open_page(iteration)
+        page.enter_partials(0, "s", [0], [(0, 8, 0, 0.0, 0.0)])
+        attempt.fold_series(iteration, 0, "s", Fold(1, 8))
+        for rank, key in ((0, "k"), (GLOBAL, "g")):
+            page.enter_scalars(rank, key, [0], [(1.0, 1, "sum")])
+            value = ScalarFold.of(1.0, 1, Place(iteration, 0, rank, 0))
+            attempt.fold_scalar(iteration, rank, key, value)
+    for scope, times in ((attempt.everything, 2), (attempt.effective, 1)):
+        assert scope.of(None).series == {"s": Fold(times, 8 * times)}
+        assert {key: f.values for key, f in scope.of(None).scalars.items()} == dict.fromkeys(
+            "kg", times
+        )
+        assert (list(scope.of(0).series), list(scope.of(0).scalars)) == (["s"], ["k"])
+        assert plain(scope.of(9)) == {"series": {}, "scalars": {}}
+
+
+def test_attempt_has_no_page_of_what_was_not_reported() -> None:
+    """Without a place to load from, an unknown page is an error of the caller."""
+    with pytest.raises(KeyError):
+        Attempt(0, 1.0).page(3)
+
+
+def test_attempt_forgets_saved_complete_old_pages_only() -> None:
+    """Pages that changed, are incomplete or among the newest stay in memory."""
+    shelf = Shelf()
+    ledger = shelf.ledger()
+    rows = [partial(i) for i in range(6)]
+    done = [(i, 1) for i in (0, 1, 3, 4, 5)]  # iteration 2 stays incomplete
+    ledger.apply(report(partials=rows, commits=done, world_size=1), 1.0)
+    attempt = ledger.attempts[0]
+    attempt.forget_pages(0)  # nothing was saved yet
+    shelf.save(ledger, keep=6)
+    ledger.apply(report(partials=[partial(0)], world_size=1), 2.0)
+    attempt.forget_pages(2)
+    held = []
+    for iteration in range(6):
+        before = shelf.loads
+        assert isinstance(attempt.page(iteration), Page)
+        held.append(shelf.loads == before)
+    assert held == [True, False, True, False, True, True]
+
+
+def test_attempt_loads_no_page_to_hear_of_another_rank_or_size() -> None:
+    """A rank that joins takes every completeness back without a look at the pages."""
+    shelf = Shelf()
+    ledger = shelf.ledger()
+    rows, done = [partial(i) for i in range(20)], [(i, 1) for i in range(20)]
+    ledger.apply(report(0, rows, commits=done), 1.0)
+    shelf.save(ledger)
+    attempt = ledger.attempts[0]
+    assert attempt.newest_complete() == 19
+    ledger.apply(report(1), 2.0)
+    assert (attempt.newest_complete(), attempt.incomplete) == (None, set(range(20)))
+    ledger.apply(report(1, world_size=3), 3.0)
+    assert (attempt.newest_complete(), shelf.loads) == (None, 0)
+
+
+def test_attempt_keeps_what_is_complete_when_its_size_is_what_reported() -> None:
+    """A world size that equals the ranks that reported changes no completeness."""
+    ledger = ledger_of(
+        report(0, [partial()], commits=[(0, 1)]),
+        report(1, [partial()], commits=[(0, 1)]),
+        report(0, world_size=2),
+    )
+    assert ledger.attempts[0].newest_complete() == 0
