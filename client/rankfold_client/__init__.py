@@ -2,5 +2,6 @@
 
 from rankfold.partial import Partial, Worst
 from rankfold_client.compare import compare
+from rankfold_client.reporter import Reporter
 
-__all__ = ["Partial", "Worst", "compare"]
+__all__ = ["Partial", "Reporter", "Worst", "compare"]

@@ -1,0 +1,44 @@
+"""Says in the log what went wrong with delivery, with counts, at most once a minute."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable
+
+SILENCE = 60.0
+
+log = logging.getLogger("rankfold")
+
+
+class Complaints:
+    """Counts by kind what went wrong, until the next line may be written.
+
+    Args:
+        who: how the line begins.
+        clock: seconds that only grow.
+    """
+
+    def __init__(self, who: str, clock: Callable[[], float]) -> None:
+        self._who, self._clock = who, clock
+        self._counts: Counter[str] = Counter()
+        self._reasons: dict[str, str] = {}
+        self._next = clock()
+
+    def note(self, what: str, number: int, why: str) -> None:
+        """Count something that went wrong, with the latest reason for it."""
+        self._counts[what] += number
+        self._reasons[what] = why
+
+    def speak(self, waiting: int) -> None:
+        """Write what was noted since the last line, unless that was less than a minute ago.
+
+        Args:
+            waiting: how many items are not delivered yet.
+        """
+        if not self._counts or self._clock() < self._next:
+            return
+        told = "; ".join(f"{n} {what} ({self._reasons[what]})" for what, n in self._counts.items())
+        log.warning("%s: %s; %d items wait", self._who, told, waiting)
+        self._counts.clear()
+        self._next = self._clock() + SILENCE

@@ -1,0 +1,192 @@
+"""Brings the outbox to the aggregator: one daemon thread, in order, again until it is there."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from rankfold.errors import Inconsistent, RankfoldError, TooLarge
+from rankfold.wire import Receipt
+from rankfold_client.complaints import Complaints
+from rankfold_client.outbox import Outbox
+from rankfold_client.report import FinishItem, Item, OpenItem, encode
+from rankfold_client.transport import Transport
+
+BATCH = 1000
+LINGER = 1.0
+FIRST_BACKOFF = 0.5
+MOST_BACKOFF = 30.0
+
+log = logging.getLogger("rankfold")
+
+
+class Sender:
+    """Takes batches out of the outbox and delivers each, whatever the network does.
+
+    `step` is all of the behaviour and never waits; the thread only repeats it.
+
+    Args:
+        outbox: what is to be sent.
+        transport: where to.
+        header: the members that every report begins with; among them project, run, attempt, rank.
+        meta: goes with the first report.
+        clock: seconds that only grow.
+        jitter: a number from 0 to 1 for each wait.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        transport: Transport,
+        header: dict[str, Any],
+        meta: dict[str, str] | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._outbox, self._transport, self._header = outbox, transport, header
+        self._meta, self._clock, self._jitter = meta, clock, jitter
+        self._batch: list[Item] = []
+        self._body: bytes | None = None
+        self._most = BATCH
+        self._failures = 0
+        self._server_says = self._next_try = clock()
+        self._dropped_told = self._overflow_told = 0
+        self._complaints = Complaints(f"rank {header['rank']} of run {header['run']}", clock)
+        self._hurry = self._stopping = False
+        self._wake = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rankfold-sender", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send from a thread that dies with the process."""
+        self._thread.start()
+
+    def stop(self, timeout: float) -> None:
+        """End the thread after the request that it may be waiting for."""
+        self._stopping = True
+        self._wake.set()
+        if self._thread.is_alive():
+            self._thread.join(timeout)
+
+    def nudge(self) -> None:
+        """Say that there may be something to send."""
+        self._wake.set()
+
+    def flush(self, timeout: float) -> int:
+        """Send without lingering, for at most `timeout` seconds; return how many items are left.
+
+        A wait for the next try is cut short, one that the server asked for is not.
+        """
+        self._hurry = True
+        self._next_try = self._clock()
+        self._wake.set()
+        self._outbox.wait_for(self._quiet, timeout)
+        self._hurry = False
+        return len(self._outbox)
+
+    def step(self) -> float | None:
+        """Send one batch if it is time to; return in how many seconds to come back.
+
+        None means when there is something new. A batch that failed is sent again unchanged.
+        """
+        early = max(self._server_says, self._next_try) - self._clock()
+        if early > 0:
+            return early
+        if self._body is None:
+            lingering = self._linger()
+            if lingering != 0:
+                return lingering
+            self._take()
+        try:
+            receipt = self._send()
+        except RankfoldError as error:
+            if not error.retryable:
+                self._refused(error)
+                return 0.0
+            return self._put_off(error)
+        self._accepted(receipt)
+        return 0.0
+
+    def _quiet(self) -> bool:
+        return not self._outbox and self._outbox.dropped == self._dropped_told
+
+    def _linger(self) -> float | None:
+        """Return how long to wait for a fuller batch; 0 to send now, None where nothing waits."""
+        if self._quiet():
+            return None
+        if self._hurry or len(self._outbox) >= BATCH or not self._outbox:
+            return 0.0
+        return max(0.0, LINGER - self._outbox.age())
+
+    def _take(self) -> None:
+        """Make the next report; it stays the same until it is accepted or refused."""
+        self._batch = self._outbox.peek(self._most)
+        # From now on, not from the answer on: a number that is refused is not told for ever.
+        self._dropped_told = self._outbox.dropped
+        header = self._header | ({"dropped": self._dropped_told} if self._dropped_told else {})
+        if self._meta and any(isinstance(item, OpenItem) for item in self._batch):
+            header["meta"] = self._meta
+        self._body = encode(header, self._batch)
+
+    def _send(self) -> Receipt:
+        if self._batch and isinstance(self._batch[0], FinishItem):
+            names = self._header
+            self._transport.finish(names["project"], names["run"], names["attempt"])
+            return Receipt()
+        return self._transport.report(self._body or b"")
+
+    def _accepted(self, receipt: Receipt) -> None:
+        self._body, self._failures = None, 0
+        self._most = min(BATCH, self._most * 2)
+        if receipt.conflicts:
+            self._complaints.note("in conflict", receipt.conflicts, "the first report stands")
+        self._outbox.settle(len(self._batch), delivered=True)
+
+    def _refused(self, error: RankfoldError) -> None:
+        """Give up what was refused; of many, go on with half of them to find what is wrong."""
+        self._body, self._failures = None, 0
+        number = len(self._batch)
+        if number > 1 and isinstance(error, Inconsistent | TooLarge):
+            self._most = number // 2
+            return
+        self._complaints.note("given up", number, str(error))
+        self._outbox.settle(number, delivered=False)
+
+    def _put_off(self, error: Exception) -> float:
+        """Return when to send the same again: after backoff with full jitter, as is fair.
+
+        See M. Brooker, Exponential Backoff And Jitter, 2015. What the server asks comes on top.
+        """
+        asked = float(getattr(error, "retry_after", 0.0))
+        most = FIRST_BACKOFF if self._hurry else MOST_BACKOFF
+        backoff = self._jitter() * min(most, FIRST_BACKOFF * 2.0 ** min(self._failures, 16))
+        self._failures += 1
+        self._server_says = self._clock() + asked
+        self._next_try = self._server_says + backoff
+        self._complaints.note("tries failed", 1, str(error))
+        return asked + backoff
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                delay = self.step()
+            except Exception as error:  # the thread must outlive what nobody thought of
+                log.exception("a report could not be sent")
+                delay = self._put_off(error)
+            self._complain()
+            self._outbox.notify()
+            if delay != 0:
+                self._wake.wait(delay)
+                self._wake.clear()
+        self._transport.close()
+
+    def _complain(self) -> None:
+        overflow = self._outbox.overflow
+        if overflow > self._overflow_told:
+            self._complaints.note("dropped", overflow - self._overflow_told, "the queue is full")
+            self._overflow_told = overflow
+        self._complaints.speak(len(self._outbox))
