@@ -10,19 +10,17 @@ from fastapi.telemetry import TelemetryConfig
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.routing import Route
 
 from rankfold import __version__
 from rankfold.answers import JsonObject
 from rankfold.errors import RankfoldError
-from rankfold.wire import REPORT_PATH
 from rankfold_service.aggregate import Aggregator
 from rankfold_service.exposition import Exposition
 from rankfold_service.http import docs
 from rankfold_service.http.auth import Tokens
 from rankfold_service.http.openapi import describe
 from rankfold_service.http.parts import Parts
-from rankfold_service.http.plain import ReportEndpoint, healthy, metrics, ready
+from rankfold_service.http.plain import PlainRoute, plain_routes
 from rankfold_service.http.problems import answer_problem
 from rankfold_service.http.routes import router
 from rankfold_service.http.watch import Watch
@@ -56,15 +54,11 @@ def create_app(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=lambda route: route.name,
         telemetry=OFF,
     )
     app.state.parts = parts
-    # The hot path comes first: routes are tried in order.
-    report = ReportEndpoint(parts)
-    app.router.routes.append(Route(REPORT_PATH, report, methods=["POST"], name="report"))
-    app.add_route("/metrics", metrics, include_in_schema=False)
-    app.add_route("/-/healthy", healthy, include_in_schema=False)
-    app.add_route("/-/ready", ready, include_in_schema=False)
+    app.router.routes.extend(plain_routes(parts))
     app.include_router(router)
     _add_description(app)
     for error in (RankfoldError, RequestValidationError, HTTPException):
@@ -87,5 +81,4 @@ def _add_description(app: FastAPI) -> None:
         return HTMLResponse(docs.page(described()), headers=docs.HEADERS)
 
     app.openapi = described  # type: ignore[method-assign]
-    app.add_route("/openapi.json", openapi, include_in_schema=False)
-    app.add_route("/docs", people, include_in_schema=False)
+    app.router.routes += [PlainRoute("/openapi.json", openapi), PlainRoute("/docs", people)]

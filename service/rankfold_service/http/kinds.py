@@ -181,19 +181,21 @@ class Name:
 
 @dataclass(frozen=True)
 class Text:
-    """A short string that may be shown anywhere; may be empty."""
+    """A short string that may be shown anywhere."""
 
     most: int
+    least: int = 0
 
     @property
     def schema(self) -> JsonObject:
         """The same as JSON Schema."""
-        return {"type": "string", "maxLength": self.most, "pattern": f"^[^{_CONTROL}]*$"}
+        length = {"minLength": self.least, "maxLength": self.most}
+        return {"type": "string", **length, "pattern": f"^[^{_CONTROL}]*$"}
 
     def fits(self, column: Sequence[Any]) -> bool:
         """Whether every value is such a string."""
         return of_types(column, str) and not any(
-            len(text) > self.most or _FORBIDDEN.search(text) for text in column
+            not self.least <= len(text) <= self.most or _FORBIDDEN.search(text) for text in column
         )
 
     def faults(self, value: Any) -> Iterator[Fault]:
@@ -201,8 +203,8 @@ class Text:
         if type(value) is not str:
             yield Fault((), "must be a string")
         elif not self.fits([value]):
-            most = f"must have at most {self.most} characters"
-            yield Fault((), f"{most}, no control characters and no lone surrogates")
+            size = f"must have {self.least} to {self.most} characters"
+            yield Fault((), f"{size}, no control characters and no lone surrogates")
 
 
 @dataclass(frozen=True)

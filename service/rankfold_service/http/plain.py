@@ -7,10 +7,11 @@ import logging
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from rankfold.errors import RankfoldError, Unavailable
-from rankfold.wire import Receipt, Report
+from rankfold.wire import REPORT_PATH, Receipt, Report
 from rankfold_service.http.body import read_body
 from rankfold_service.http.decode import decode_report
 from rankfold_service.http.parts import Parts, admit, parts_of
@@ -19,6 +20,15 @@ _log = logging.getLogger("rankfold.http")
 
 # A body that takes longer than this to decode would hold up every other request.
 LARGE = 256 * 1024
+
+
+class PlainRoute(Route):
+    """A route that says which it is, as those of the framework do, for who counts requests."""
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        """Return how far the route fits a request, and what it adds to it."""
+        match, added = super().matches(scope)
+        return match, added if match is Match.NONE else {**added, "route": self}
 
 
 class ReportEndpoint:
@@ -84,3 +94,13 @@ async def ready(request: Request) -> Response:
         _log.exception("a scrape does not render")
         raise Unavailable("a scrape does not render") from error
     return Response(b"ready\n", media_type="text/plain")
+
+
+def plain_routes(parts: Parts) -> list[Route]:
+    """Return the routes, the busiest first: they are tried in order."""
+    return [
+        PlainRoute(REPORT_PATH, ReportEndpoint(parts), methods=["POST"]),
+        PlainRoute("/metrics", metrics),
+        PlainRoute("/-/healthy", healthy),
+        PlainRoute("/-/ready", ready),
+    ]

@@ -15,11 +15,8 @@ import typing_extensions
 @cache
 def described(answer: type) -> Any:
     """Return a typed dictionary of the core, and those within it, as pydantic can read it."""
-    optional = answer.__optional_keys__  # type: ignore[attr-defined]
-    members = {
-        name: NotRequired[_described_within(hint)] if name in optional else _described_within(hint)
-        for name, hint in get_type_hints(answer).items()
-    }
+    hints = get_type_hints(answer, include_extras=True)
+    members = {name: _described_within(hint) for name, hint in hints.items()}
     make: Any = typing_extensions.TypedDict  # the checker wants names written out
     made = make(answer.__name__, members)
     made.__doc__ = answer.__doc__
@@ -30,6 +27,8 @@ def described(answer: type) -> Any:
 def _described_within(hint: Any) -> Any:
     if is_typeddict(hint):
         return described(hint)
+    if get_origin(hint) is NotRequired:
+        return NotRequired[_described_within(get_args(hint)[0])]
     if get_origin(hint) in (list, dict):
         return get_origin(hint)[tuple(_described_within(inner) for inner in get_args(hint))]
     return hint

@@ -88,7 +88,7 @@ HEADER = Table(
         "rank": Member(INDEX, describe="index of the data shard that reports"),
         "world_size": Member(Integer(1, MAX_INDEX), required=False, describe="number of shards"),
         "meta": Member(
-            Meta(Text(MAX_NAME), Text(MAX_META_VALUE)),
+            Meta(Text(MAX_NAME, least=1), Text(MAX_META_VALUE)),
             required=False,
             describe="short strings by name that describe the attempt",
         ),

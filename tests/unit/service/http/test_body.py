@@ -1,0 +1,133 @@
+"""A body is read no further than its limit, packed or not."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankfold.errors import MalformedBody, RequestError, TooLarge, UnsupportedMedia
+from rankfold_service.http.body import MAX_MEMBERS, STEP, gunzip, read_body
+from unit.service.http.serving import chunked
+
+JSON = {"content-type": "application/json"}
+GZIP = {**JSON, "content-encoding": "gzip"}
+
+
+def read(headers: dict[str, str], *chunks: bytes, limit: int = 100) -> bytes:
+    """Read a body that arrives in chunks."""
+    return asyncio.run(read_body(headers, chunked(*chunks), limit))
+
+
+def test_read_body_joins_what_arrives() -> None:
+    """Chunks are one body, up to and with the limit."""
+    assert read(JSON, b"a" * 50, b"", b"b" * 50) == b"a" * 50 + b"b" * 50
+
+
+def test_read_body_stops_at_the_limit() -> None:
+    """What is declared over the limit is not read, and what lies is read no further."""
+    with pytest.raises(TooLarge):
+        read(JSON, b"a" * 60, b"a" * 41)
+    with pytest.raises(TooLarge):
+        read({**JSON, "content-length": "101"})
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "application/json; charset=utf-8",
+        "application/json;charset=UTF-8",
+        'Application/JSON; charset="utf8"',
+    ],
+)
+def test_read_body_takes_json_however_it_is_spelt(content_type: str) -> None:
+    """JSON in UTF-8 has several spellings."""
+    assert read({"content-type": content_type}, b"{}") == b"{}"
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "",
+        "text/plain",
+        "application/json; charset=latin-1",
+        "application/jsonp",
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "json",
+        ";;;",
+    ],
+)
+def test_read_body_refuses_other_types(content_type: str) -> None:
+    """Anything but JSON in UTF-8 is not known."""
+    with pytest.raises(UnsupportedMedia):
+        read({"content-type": content_type}, b"{}")
+    with pytest.raises(UnsupportedMedia):
+        read({}, b"{}")
+
+
+@pytest.mark.parametrize("encoding", ["br", "deflate", "gzip, gzip", "zstd"])
+def test_read_body_refuses_other_encodings(encoding: str) -> None:
+    """Anything but gzip is not known."""
+    with pytest.raises(UnsupportedMedia):
+        read({**JSON, "content-encoding": encoding}, b"{}")
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "GZIP", "x-gzip"])
+def test_read_body_unpacks_gzip(encoding: str) -> None:
+    """A packed body is unpacked; `identity` is no packing."""
+    assert read({**JSON, "content-encoding": encoding}, gzip.compress(b"{}")) == b"{}"
+    assert read({**JSON, "content-encoding": "identity"}, b"{}") == b"{}"
+
+
+@given(st.lists(st.binary(max_size=3 * STEP), min_size=1, max_size=4))
+def test_gunzip_joins_members(parts: list[bytes]) -> None:
+    """Several members one after another are one body."""
+    assert gunzip(b"".join(map(gzip.compress, parts)), 12 * STEP) == b"".join(parts)
+
+
+def test_gunzip_keeps_a_bomb_packed() -> None:
+    """What unpacks to far more than is allowed costs no more than that."""
+    bomb = gzip.compress(bytes(64 * 1024 * 1024))
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooLarge):
+            gunzip(bomb, 1024 * 1024)
+        assert tracemalloc.get_traced_memory()[1] < 4 * 1024 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+def test_gunzip_stops_at_the_limit_exactly() -> None:
+    """The limit itself is allowed, over all members together."""
+    packed = gzip.compress(b"a" * 60) + gzip.compress(b"b" * 40)
+    assert len(gunzip(packed, 100)) == 100
+    with pytest.raises(TooLarge):
+        gunzip(packed, 99)
+
+
+def test_gunzip_refuses_a_bomb_of_members() -> None:
+    """Members that hold nothing are bounded in number."""
+    with pytest.raises(TooLarge):
+        gunzip(gzip.compress(b"") * (MAX_MEMBERS + 1), 100)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 10, 15, 20])
+def test_gunzip_refuses_what_is_cut_off(cut: int) -> None:
+    """A body that ends too early is malformed, not short."""
+    packed = gzip.compress(b"some text that is long enough")
+    with pytest.raises(MalformedBody):
+        gunzip(packed[:cut], 100)
+
+
+@given(st.binary(max_size=100))
+def test_gunzip_refuses_other_bytes(junk: bytes) -> None:
+    """What is not gzip is malformed, also after a good member."""
+    for body in (junk, gzip.compress(b"a") + junk):
+        if not body.endswith(gzip.compress(b"a")):
+            with pytest.raises(RequestError):
+                gunzip(body, 100)
