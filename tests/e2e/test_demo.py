@@ -24,7 +24,7 @@ from rankfold_service.cli.children import Child, ChildFailed
 SERIES = "training/rollout_logprobs"
 DEMO = [sys.executable, "-m", "rankfold_service.cli.main", "demo"]
 DUMP_NAME = re.compile(r"rank(\d+)-iteration(\d+)-microbatch(\d+)\.pt")
-ITERATIONS = 3
+ITERATIONS = 2
 TIMEOUT = 180
 
 Values = list[tuple[float, float]]
@@ -163,14 +163,19 @@ def test_demo_keep_answers_until_interrupted(tmp_path: Path) -> None:
         httpx.get(url, trust_env=False)
 
 
-def test_demo_refuses_a_dump_folder_in_use(tmp_path: Path) -> None:
-    """Tensors of another run would spoil a recount: exit 2, and nothing is started."""
-    (tmp_path / "rank0-iteration9-microbatch0.pt").touch()
-    done = subprocess.run(
-        [*DEMO, "--dump", str(tmp_path)], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 2
-    assert "is not empty" in done.stderr
+@pytest.mark.parametrize(
+    ("option", "name", "reason"),
+    [("--dump", ".", "is not empty"), ("--dump", "old.pt", "cannot"), ("--json", "no/x", "cannot")],
+)
+def test_demo_refuses_where_it_cannot_write(
+    tmp_path: Path, option: str, name: str, reason: str
+) -> None:
+    """Tensors of another run, or a path that is none: exit 2 before anything is started."""
+    (tmp_path / "old.pt").touch()
+    command = [*DEMO, option, str(tmp_path / name)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert reason in done.stderr
 
 
 def test_child_failure_shows_its_last_output(tmp_path: Path) -> None:

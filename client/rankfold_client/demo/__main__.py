@@ -47,10 +47,8 @@ def main() -> int:
     rank = distributed.get_rank()
     mode = "the trainer's kernels" if args.exact else "incremental decoding with a cache"
     meta = {"framework": f"torch {torch.__version__}", "rollout": mode, "dtype": args.dtype}
-    reporter = Reporter(args.name, project=args.project, url=args.url, meta=meta)
-    try:
+    with Reporter(args.name, project=args.project, url=args.url, meta=meta) as reporter:
         Job(settings, reporter, rank).run()
-    finally:
         undelivered = reporter.close(timeout=DELIVERY_SECONDS)
     distributed.destroy_process_group()
     if undelivered:

@@ -95,10 +95,15 @@ def refuse(args: argparse.Namespace) -> str | None:
     """Return why the demo cannot run like this, or None where it can."""
     if importlib.util.find_spec("torch") is None:
         return "the training job needs torch: pip install 'rankfold[client,service]'"
-    if args.dump is not None:
-        args.dump.mkdir(parents=True, exist_ok=True)
-        if any(args.dump.iterdir()):
-            return f"--dump: {args.dump} is not empty"
+    try:
+        if args.dump is not None:
+            args.dump.mkdir(parents=True, exist_ok=True)
+            if any(args.dump.iterdir()):
+                return f"--dump: {args.dump} is not empty"
+        if args.json is not None:
+            args.json.touch()
+    except OSError as error:
+        return f"cannot write there: {error}"
     return None
 
 
