@@ -59,7 +59,7 @@ def create_app(
     )
     app.state.parts = parts
     app.router.routes.extend(plain_routes(parts))
-    app.include_router(router)
+    app.router.routes.extend(router.routes)
     _add_description(app)
     for error in (RankfoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(error, answer_problem)

@@ -23,7 +23,7 @@ DESCRIPTION = """\
 Trainers report partials of every microbatch; readers get them folded over ranks and iterations:
 exactly, once, durably. Every error is a problem document (RFC 9457). Where the aggregator runs
 with a tokens file, send `Authorization: Bearer <token>`. Where a name stands twice in one JSON
-object, the last value counts.
+object, the last value counts. An integer is written without fraction or exponent: 5, not 5.0.
 """
 
 REPORT_NOTES = """\

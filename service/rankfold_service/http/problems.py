@@ -11,6 +11,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Match
 
 from rankfold.answers import FieldErrorAnswer, ProblemAnswer
 from rankfold.errors import (
@@ -155,8 +156,16 @@ def _problem(status: int, code: str, detail: str, *, retryable: bool = False) ->
 async def answer_problem(request: Request, error: Exception) -> Response:
     """Answer an error that a route raised; what is unforeseen goes on to who logs it."""
     problem = problem_of(error)
+    if problem.document["status"] == HTTPStatus.METHOD_NOT_ALLOWED:
+        problem.headers["Allow"] = ", ".join(_methods(request))
     note_problem(request.scope, problem)
     return problem.response()
+
+
+def _methods(request: Request) -> list[str]:
+    """Return the methods of every route of a path; the framework names those of the first."""
+    routes = [r for r in request.app.routes if r.matches(request.scope)[0] is not Match.NONE]
+    return sorted({method for route in routes for method in route.methods})
 
 
 def note_problem(scope: Any, problem: Problem) -> None:

@@ -191,10 +191,15 @@ def test_paths_and_methods_that_do_not_exist_are_problems(service: Service) -> N
     missing = service.get("/api/v1/nothing")
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
     assert service.get(f"{RUN}/").status_code == 404
-    for method, path in (("GET", "/api/v1/partials"), ("PUT", RUN), ("POST", "/metrics")):
+    refused = [
+        ("GET", "/api/v1/partials", "POST"),
+        ("PUT", RUN, "DELETE, GET"),
+        ("POST", "/metrics", "GET, HEAD"),
+    ]
+    for method, path, allowed in refused:
         answer = service.call(method, path)
         assert (answer.status_code, answer.json()["code"]) == (405, "method_not_allowed")
-        assert answer.headers["allow"]
+        assert answer.headers["allow"] == allowed
 
 
 def test_health_and_readiness_are_open(service: Service) -> None:

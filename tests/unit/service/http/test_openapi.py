@@ -31,21 +31,11 @@ def document(service: Service) -> dict[str, Any]:
 def test_openapi_describes_every_route(service: Service, document: dict[str, Any]) -> None:
     """No route is forgotten, and every operation has an id of its own."""
     served = {
-        re.sub(":[a-z]+}", "}", route.path)
-        for route in _routes(service.app)
-        if route.path not in ("/docs", "/openapi.json")
+        route.path for route in service.app.routes if route.path not in ("/docs", "/openapi.json")
     }
     assert set(document["paths"]) == served
     ids = [op["operationId"] for methods in document["paths"].values() for op in methods.values()]
     assert len(ids) == len(set(ids))
-
-
-def _routes(app: Any) -> list[Any]:
-    found = []
-    for route in app.routes:
-        inner = getattr(route, "original_router", None)
-        found += inner.routes if inner is not None else [route]
-    return found
 
 
 def test_openapi_refers_to_nothing_missing(document: dict[str, Any]) -> None:
