@@ -1,0 +1,1 @@
+"""Benchmarks: ratios and medians of interleaved runs; `python -m tests.bench --help`."""

@@ -1,0 +1,61 @@
+"""Runs benchmarks, prints their tables and keeps what they saw in bench-results/."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from tests.bench import ingest_bench, reads_bench
+from tests.bench.processes import RESULTS, machine
+from tests.bench.tables import table
+
+Rows = list[dict[str, Any]]
+
+
+def _compare(*, quick: bool) -> Rows:
+    del quick  # it is so anyway
+    rows: Rows = import_module("tests.bench.compare_bench").run()
+    return rows
+
+
+BENCHMARKS: dict[str, Callable[..., Rows]] = {
+    "ingest": ingest_bench.run,
+    "reads": reads_bench.run,
+}
+if find_spec("tests.bench.compare_bench"):
+    BENCHMARKS["compare"] = _compare
+
+
+def main() -> None:
+    """Run the benchmarks that the command line names."""
+    args = _arguments()
+    RESULTS.mkdir(exist_ok=True)
+    seen: dict[str, Any] = {"machine": machine()}
+    print(", ".join(f"{name} {value}" for name, value in seen["machine"].items()))
+    for name in args.names or BENCHMARKS:
+        started = time.monotonic()
+        seen[name] = BENCHMARKS[name](quick=args.quick)
+        print(f"\n{name} ({time.monotonic() - started:.0f} s)\n\n{table(seen[name])}", flush=True)
+    path = RESULTS / time.strftime("%Y%m%dT%H%M%SZ.json", time.gmtime())
+    path.write_text(json.dumps(seen, indent=2) + "\n")
+    print(f"\n{path}")
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser("python -m tests.bench", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, shorter histories")
+    args = parser.parse_args()
+    unknown = sorted(set(args.names) - BENCHMARKS.keys())
+    if unknown:
+        parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(BENCHMARKS)}")
+    return args
+
+
+if __name__ == "__main__":
+    main()

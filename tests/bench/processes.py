@@ -1,0 +1,77 @@
+"""The machine that a benchmark ran on, the processes that it starts and what they used."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from pathlib import Path
+
+import httpx
+from tests.support.server import free_port
+
+RESULTS = Path("bench-results")
+STARTING = 20.0
+_LIBRARIES = ("rankfold", "fastapi", "starlette", "uvicorn", "uvloop", "pydantic", "torch", "numpy")
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def machine() -> dict[str, object]:
+    """Return what a figure depends on besides the code."""
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "processor": _processor(),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "sqlite": sqlite3.sqlite_version,
+        "load_average": os.getloadavg()[0],
+        **{name: version(name) for name in _LIBRARIES},
+    }
+
+
+def _processor() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.machine())
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process has used so far, in all its threads."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+@contextmanager
+def baseline() -> Iterator[tuple[str, int]]:
+    """Run the baseline in a process of its own; yields its URL and process id."""
+    port = free_port()
+    command = [
+        *(sys.executable, "-m", "uvicorn", "tests.bench.baseline_app:app"),
+        *("--port", str(port), "--loop", "uvloop", "--http", "httptools"),
+        *("--no-access-log", "--log-level", "warning"),
+    ]
+    url = f"http://127.0.0.1:{port}"
+    with subprocess.Popen(command) as process:
+        try:
+            _wait_until_ready(url, process)
+            yield url, process.pid
+        finally:
+            process.terminate()
+
+
+def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + STARTING
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            httpx.get(f"{url}/-/ready").raise_for_status()
+        except httpx.TransportError:
+            time.sleep(0.05)
+        else:
+            return
+    raise RuntimeError(f"the baseline did not start: exit code {process.poll()}")
