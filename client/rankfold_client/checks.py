@@ -15,8 +15,10 @@ from rankfold_client.report import printable
 
 def to_number(value: SupportsFloat) -> float:
     """Return a number, or a tensor of one element, as a double."""
-    if isinstance(value, Tensor) and (value.numel() != 1 or value.is_complex()):
-        raise ValueError(f"value must hold one real number, not {tuple(value.shape)}")
+    if isinstance(value, Tensor):
+        if value.numel() != 1 or value.is_complex():
+            raise ValueError(f"value must hold one real number, not {tuple(value.shape)}")
+        value = value.detach()
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:

@@ -201,10 +201,10 @@ class Reporter:
         check_name("key", key)
         if rule is not None and rule not in SCALAR_RULES:
             raise ValueError(f"rule must be one of {', '.join(sorted(SCALAR_RULES))}, not {rule!r}")
+        number, weighs = to_number(value), to_integer("weight", weight, MAX_COUNT)
         told = None if rule is None else str(rule)
-        content = (to_number(value), to_integer("weight", weight, MAX_COUNT), told, global_)
         place = self._place(self._key_counts, key, iteration, microbatch)
-        self._put(ScalarItem(key, *place, *content))
+        self._put(ScalarItem(key, *place, number, weighs, told, global_))
 
     def end_iteration(self, microbatches: int | None = None) -> None:
         """Commit the current iteration and begin the next.

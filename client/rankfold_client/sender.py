@@ -177,14 +177,15 @@ class Sender:
             except Exception as error:  # the thread must outlive what nobody thought of
                 log.exception("a report could not be sent")
                 delay = self._put_off(error)
-            self._complain()
+            self.complain()
             self._outbox.notify()
             if delay != 0:
                 self._wake.wait(delay)
                 self._wake.clear()
         self._transport.close()
 
-    def _complain(self) -> None:
+    def complain(self) -> None:
+        """Log what went wrong, unless that was done less than a minute ago."""
         overflow = self._outbox.overflow
         if overflow > self._overflow_told:
             self._complaints.note("dropped", overflow - self._overflow_told, "the queue is full")

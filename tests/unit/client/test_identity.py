@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rankfold_client.identity import Identity, identify
+
+TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "TORCHELASTIC_RESTART_COUNT": "2"}
+SLURM = {"SLURM_PROCID": "5", "SLURM_NTASKS": "16", "SLURM_RESTART_COUNT": "1"}
+
+
+@pytest.mark.parametrize(
+    ("environment", "given", "who"),
+    [
+        ({}, {}, Identity(0, 1, 0)),
+        (TORCHRUN, {}, Identity(3, 8, 2)),
+        (SLURM, {}, Identity(5, 16, 1)),
+        (TORCHRUN, {"rank": 1, "world_size": 2, "attempt": 0}, Identity(1, 2, 0)),
+        (TORCHRUN, {"rank": 3}, Identity(3, 8, 2)),
+        (TORCHRUN, {"rank": 1}, Identity(1, None, 2)),
+        ({}, {"rank": 1}, Identity(1, None, 0)),
+        ({}, {"world_size": 4}, Identity(0, 4, 0)),
+        ({"RANK": "2"}, {}, Identity(2, None, 0)),
+        (SLURM | TORCHRUN | {"TORCHELASTIC_MAX_RESTARTS": "3"}, {}, Identity(3, 8, 6)),
+        (TORCHRUN | {"TORCHELASTIC_MAX_RESTARTS": "3"}, {}, Identity(3, 8, 2)),
+    ],
+)
+def test_identity_is_what_was_given_then_what_the_launcher_says(
+    environment: dict[str, str], given: dict[str, Any], who: Identity
+) -> None:
+    """Arguments win over torchrun, torchrun over SLURM, and nobody's rank is 0 of 1."""
+    assert identify(environment, **given) == who
+
+
+@pytest.mark.parametrize(
+    ("environment", "given", "words"),
+    [
+        ({"RANK": "three", "WORLD_SIZE": "8"}, {}, "RANK must be an integer, not 'three'"),
+        ({"RANK": "0", "WORLD_SIZE": ""}, {}, "WORLD_SIZE must be an integer, not ''"),
+        ({"RANK": "8", "WORLD_SIZE": "8"}, {}, "rank 8 is not below world_size 8"),
+        ({"RANK": "-1", "WORLD_SIZE": "8"}, {}, "rank must be an integer from 0"),
+        ({"TORCHELASTIC_RESTART_COUNT": "-2"}, {}, "attempt must be an integer from 0"),
+        ({}, {"world_size": 0}, "world_size must be an integer from 1"),
+        ({}, {"rank": 2**31}, "rank must be"),
+        ({}, {"rank": True}, "rank must be"),
+    ],
+)
+def test_identity_refuses_nonsense(
+    environment: dict[str, str], given: dict[str, Any], words: str
+) -> None:
+    """What cannot be a rank, a world size or an attempt is named in a ValueError."""
+    with pytest.raises(ValueError, match=words):
+        identify(environment, **given)

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from rankfold.partial import Partial, Worst
+from rankfold_client.report import CommitItem, OpenItem, PartialItem, ScalarItem, encode
+
+HEADER = {"project": "p", "run": "r", "attempt": 0, "rank": 3}
+CLEAN = Partial(valid=4, count=0, max=0.0, sum=0.0)
+
+
+def test_report_without_items_is_its_header() -> None:
+    """A rank's first word is a report with nothing but its header."""
+    assert json.loads(encode(HEADER, [OpenItem()])) == HEADER
+
+
+def test_report_says_items_as_columns() -> None:
+    """Partials, scalars and commits become columns of equal length in the order of the items."""
+    full = Partial(
+        valid=4, count=2, max=0.5, sum=0.75, nonfinite=1, sum_sq=0.3, ulp_max=9, total=6,
+        worst=Worst((1, 2), math.nan, -math.inf, 0, token_id=7, sample="x"),
+    )  # fmt: skip
+    items = [
+        PartialItem("s", 12, 0, CLEAN),
+        ScalarItem("k", 12, 0, math.inf, 512, "mean", is_global=False),
+        PartialItem("t", 12, 1, full),
+        CommitItem(12, 2),
+        ScalarItem("g", 12, 0, 0.25, 1, None, is_global=True),
+    ]
+    worst = {"position": [1, 2], "a": "NaN", "b": "-Infinity", "ulp": 0, "token_id": 7}
+    assert json.loads(encode(HEADER, items)) == HEADER | {
+        "partials": {
+            "series": ["s", "t"],
+            "iteration": [12, 12],
+            "microbatch": [0, 1],
+            "valid": [4, 4],
+            "count": [0, 2],
+            "nonfinite": [0, 1],
+            "max": [0.0, 0.5],
+            "sum": [0.0, 0.75],
+            "sum_sq": [None, 0.3],
+            "ulp_max": [None, 9],
+            "total": [None, 6],
+            "worst": [None, worst | {"sample": "x"}],
+        },
+        "scalars": {
+            "key": ["k", "g"],
+            "iteration": [12, 12],
+            "microbatch": [0, 0],
+            "value": ["Infinity", 0.25],
+            "weight": [512, 1],
+            "rule": ["mean", None],
+            "global": [False, True],
+        },
+        "commits": {"iteration": [12], "microbatches": [2]},
+    }
+
+
+def test_report_leaves_out_columns_that_nobody_filled() -> None:
+    """An optional column without a single value is not sent."""
+    partials = json.loads(encode(HEADER, [PartialItem("s", 0, 0, CLEAN)]))["partials"]
+    assert not {"sum_sq", "ulp_max", "total", "worst"} & partials.keys()
+
+
+@pytest.mark.parametrize(
+    ("worst", "told"),
+    [
+        (Worst((0, 0), 1.0, 2.0, 1, token_id=-100), {}),
+        (Worst((0, 0), 1.0, 2.0, 1, sample="a\nb\ud800"), {"sample": "a\ufffdb\ufffd"}),
+        (Worst((0, 0), 1.0, 2.0, 1, sample="é" * 600), {"sample": "é" * 500}),
+    ],
+)
+def test_report_mends_what_could_not_travel(worst: Worst, told: dict[str, object]) -> None:
+    """One odd token id or sample name never makes the aggregator refuse the whole report."""
+    partial = Partial(valid=1, count=1, max=1.0, sum=1.0, worst=worst)
+    sent = json.loads(encode(HEADER, [PartialItem("s", 0, 0, partial)]))["partials"]["worst"][0]
+    assert sent == {"position": [0, 0], "a": 1.0, "b": 2.0, "ulp": 1} | told
+
+
+def test_items_know_their_size() -> None:
+    """The longer the names, the more an item weighs."""
+    assert PartialItem("s" * 100, 0, 0, CLEAN).size == PartialItem("s", 0, 0, CLEAN).size + 99
+    assert ScalarItem("k" * 9, 0, 0, 1.0, 1, None, False).size > OpenItem().size
