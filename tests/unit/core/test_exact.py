@@ -18,7 +18,7 @@ TINY, LARGEST = 5e-324, sys.float_info.max
 BEYOND = Fraction(LARGEST) + Fraction(2**970)
 
 doubles = st.floats(allow_nan=False, allow_infinity=False)
-more = settings(max_examples=300, deadline=None)
+more = settings(max_examples=200, deadline=None)
 
 
 def is_nearest(found: float, exact: Fraction) -> bool:

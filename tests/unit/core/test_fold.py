@@ -23,7 +23,7 @@ from rankfold.partial import Worst
 from unit.core.builders import dirty, partial, partial_columns, plain
 from unit.core.worlds import VALUES, content
 
-more = settings(max_examples=200, deadline=None)
+more = settings(max_examples=100, deadline=None)
 names = st.sampled_from(("a", "b"))
 places = st.builds(Place, st.integers(0, 3), st.integers(0, 3), st.integers(0, 2), st.just(0))
 

@@ -17,7 +17,7 @@ from unit.core.builders import OTHER, SERIES, Shelf, ledger_of, picture, plain
 from unit.core.oracle import Oracle, shown
 from unit.core.worlds import Parts, one_report, rearranged, worlds
 
-thorough = settings(max_examples=150, deadline=None)
+thorough = settings(max_examples=100, deadline=None)
 SELECTIONS = [
     Selection(series, first, last, attempts)
     for series in ((), (SERIES,), (OTHER, SERIES), ("never",))
@@ -69,7 +69,7 @@ def test_ledger_forgets_order_batching_and_duplicates(
     assert built(parts).conflicts == 0
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(worlds(contradictory=True), st.integers(0, 2))
 def test_ledger_answers_alike_when_pages_live_elsewhere(parts: list[Parts], keep: int) -> None:
     """A ledger whose pages are saved, forgotten and loaded as copies answers like one in memory."""
@@ -81,7 +81,7 @@ def test_ledger_answers_alike_when_pages_live_elsewhere(parts: list[Parts], keep
     assert picture(ledger) == picture(built(parts))
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(worlds(contradictory=True))
 def test_totals_are_the_merged_ranks_and_iterations(parts: list[Parts]) -> None:
     """Folding ranks, iterations or ranges gives the very totals that are kept ready."""
@@ -99,7 +99,7 @@ def test_totals_are_the_merged_ranks_and_iterations(parts: list[Parts]) -> None:
         assert plain(Table.union([early, late])) == plain(whole)
 
 
-@settings(max_examples=75, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(worlds(contradictory=True))
 def test_conflicts_sent_again_count_once(parts: list[Parts]) -> None:
     """Sending everything a second time accepts nothing and finds no new conflict."""
