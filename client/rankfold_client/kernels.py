@@ -15,9 +15,9 @@ from torch import Tensor
 
 from rankfold_client import bits
 
-# Blocks below torch's grain size of 32768 stay on the calling thread, whose flush-to-zero flag
-# is the one that was looked at, and their scratch stays in the second-level cache.
-BLOCK = 31 * 1024
+# Blocks up to torch's grain size stay on the calling thread, whose flush-to-zero flag is the one
+# that was looked at, and their scratch stays in the second-level cache.
+BLOCK = 32768
 NO_DISTANCE = -1
 NONFINITE = 1 << 64
 
@@ -31,28 +31,34 @@ class Layout:
 
     Attributes:
         ints: the integers of the same width.
-        sign: the pattern of -0.0.
-        magnitude: all bits but the sign.
+        top_bit: the number of the sign bit.
         infinity: the pattern of infinity, above every finite magnitude.
         binade: the steps between a value and twice that value.
+        two: the pattern of 2.0.
         safe: the magnitude from which differences are never subnormal, 0 or at least normal.
     """
 
     ints: torch.dtype
-    sign: int
-    magnitude: int
+    top_bit: int
     infinity: int
     binade: int
+    two: int
     safe: int
+
+    @property
+    def sign(self) -> int:
+        """The pattern of -0.0, as the signed integer that it is."""
+        return -(1 << self.top_bit)
+
+    @property
+    def magnitude(self) -> int:
+        """All bits but the sign."""
+        return (1 << self.top_bit) - 1
 
 
 LAYOUTS = {
-    torch.float32: Layout(
-        torch.int32, -(1 << 31), (1 << 31) - 1, 0xFF << 23, 1 << 23, (127 - 102) << 23
-    ),
-    torch.float64: Layout(
-        torch.int64, -(1 << 63), (1 << 63) - 1, 0x7FF << 52, 1 << 52, (1023 - 968) << 52
-    ),
+    torch.float32: Layout(torch.int32, 31, 0xFF << 23, 1 << 23, 128 << 23, (127 - 102) << 23),
+    torch.float64: Layout(torch.int64, 63, 0x7FF << 52, 1 << 52, 1024 << 52, (1023 - 968) << 52),
 }
 
 
@@ -148,7 +154,7 @@ def swift(a: Tensor, b: Tensor, mask: Tensor | None, scratch: Scratch, beat: int
     valid = scratch.size if mask is None else -int(mask.sum(dtype=layout.ints))
     if top == 0:
         return Stats(valid, top=0 if valid else NO_DISTANCE)
-    ulp = _swift_ulp(a, b, mask, scratch.ints)
+    ulp = _swift_ulp(a, b, mask, scratch, top)
     doubles.copy_(scratch.distance)
     if a.dtype == torch.float32:
         top = bits.double_bits(bits.double_of_single(top))
@@ -164,36 +170,42 @@ def swift(a: Tensor, b: Tensor, mask: Tensor | None, scratch: Scratch, beat: int
     )
 
 
-def _swift_ulp(a: Tensor, b: Tensor, mask: Tensor | None, out: Tensor) -> int:
+def _swift_ulp(a: Tensor, b: Tensor, mask: Tensor | None, scratch: Scratch, top: int) -> int:
     """Return the largest distance in units in the last place of finite values.
 
-    Where the signs agree it is the difference of the patterns. Where they do not, that
-    difference wraps to at least the layout's binade, because finite magnitudes end a binade
-    below the sign bit: only from there on must the signs be looked at.
+    Where two signs agree it is the difference of the patterns. Where they do not, that
+    difference wraps to more than a binade, because finite magnitudes end a binade below the
+    sign bit: only from there on must the signs be looked at.
     """
     layout = LAYOUTS[a.dtype]
-    a_bits, b_bits = a.view(layout.ints), b.view(layout.ints)
-    torch.sub(a_bits, b_bits, out=out)
-    if mask is not None:
-        out.bitwise_and_(mask)
-    low, high = torch.aminmax(out)
-    ulp = max(-int(low), int(high))
-    if ulp < layout.binade or int(torch.bitwise_xor(a_bits, b_bits, out=out).amin()) >= 0:
+    x, y, out = a.view(layout.ints), b.view(layout.ints), scratch.ints
+    ulp = _span(torch.sub(x, y, out=out), mask)
+    if ulp < layout.binade:
         return ulp
-    return _mixed_ulp(a, b, mask, out < 0)
+    (x_low, x_high), (y_low, y_high) = ((int(v) for v in torch.aminmax(p)) for p in (x, y))
+    if max(x_high, y_high) < 0 or min(x_low, y_low) >= 0:
+        return ulp
+    if max(x_high, y_high) <= 0:  # log-probs: nothing is above zero, so magnitudes tell
+        torch.bitwise_and(x, layout.magnitude, out=out)
+        return _span(out.sub_(y & layout.magnitude), mask)
+    # Values of two signs that are at least 2**31 (2**63) steps apart are at least 2.0 apart.
+    if top < layout.two:
+        return _span(torch.sub(_ordered(x, layout), _ordered(y, layout), out=out), mask)
+    return ulp_max(a, b, scratch.patterns != 0)
 
 
-def _mixed_ulp(a: Tensor, b: Tensor, mask: Tensor | None, opposite: Tensor) -> int:
-    """Return what `_swift_ulp` does where some signs differ, which are few as a rule."""
-    layout = LAYOUTS[a.dtype]
-    alike = a.view(layout.ints) - b.view(layout.ints)
+def _span(steps: Tensor, mask: Tensor | None) -> int:
+    """Return the largest magnitude of integers under a mask, which it applies in place."""
     if mask is not None:
-        alike.bitwise_and_(mask)
-        opposite = opposite & (mask != 0)
-    low, high = torch.aminmax(alike.masked_fill_(opposite, 0))
-    places = opposite.nonzero().squeeze(1)
-    across = ulp_max(a[places], b[places]) if len(places) else 0
-    return max(-int(low), int(high), across)
+        steps.bitwise_and_(mask)
+    low, high = torch.aminmax(steps)
+    return max(-int(low), int(high))
+
+
+def _ordered(patterns: Tensor, layout: Layout) -> Tensor:
+    """Return integers in the order of the values: negative magnitudes below zero."""
+    sign = patterns >> layout.top_bit
+    return (sign & layout.magnitude).bitwise_xor_(patterns).sub_(sign)
 
 
 def safe_from_flushing(a: Tensor, b: Tensor, scratch: Scratch) -> bool:

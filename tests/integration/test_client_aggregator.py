@@ -1,0 +1,150 @@
+"""The client against the aggregator itself, in a process of its own."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+import rankfold_client as rf
+from support.server import Server
+
+SERIES = "training/rollout_logprobs"
+
+
+def log_probs(rank: int, microbatch: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return log-probs, the same through bfloat16, and a mask."""
+    generator = torch.Generator().manual_seed(100 * rank + microbatch)
+    a = -5 * torch.rand(4, 33, generator=generator)
+    return a, a.bfloat16().float(), torch.rand(4, 33, generator=generator) < 0.8
+
+
+def ranks(server: Server, run: str, number: int = 2, **given: int) -> list[rf.Reporter]:
+    """Return a reporter for each rank."""
+    return [
+        rf.Reporter(run, url=server.url, rank=rank, world_size=number, **given)
+        for rank in range(number)
+    ]
+
+
+def train(reporters: list[rf.Reporter], iterations: int, *, exact: bool = False) -> None:
+    """Report iterations of two microbatches on each rank, the second rank with one more."""
+    for _ in range(iterations):
+        for rank, reporter in enumerate(reporters):
+            for microbatch in range(2 + rank):
+                a, b, mask = log_probs(rank, microbatch)
+                reporter.compare(SERIES, a, a if exact else b, mask)
+                reporter.scalar("loss/mean", 0.5 + microbatch, weight=4, rule="mean")
+            reporter.end_iteration()
+
+
+def close(reporters: list[rf.Reporter]) -> None:
+    """Close every reporter, rank 0 last so that it finishes what is complete."""
+    assert [reporter.close(timeout=30.0) for reporter in reversed(reporters)] == [0, 0]
+
+
+def test_client_and_aggregator_agree_on_every_count(server: Server, run: str) -> None:
+    """What two ranks compared is what the totals say, to the last bit."""
+    reporters = ranks(server, run)
+    train(reporters, 3)
+    close(reporters)
+    keys = server.get(run, "totals")["keys"]
+    partials = [
+        rf.compare(*log_probs(rank, microbatch))
+        for rank in (0, 1)
+        for microbatch in range(2 + rank)
+    ]
+    count = 3 * sum(p.count for p in partials)
+    valid = 3 * sum(p.valid for p in partials)
+    total = math.fsum(p.sum for p in partials for _ in range(3))
+    assert keys[f"{SERIES}_mismatch_count"]["value"] == count > 0
+    assert keys[f"{SERIES}_valid_count"]["value"] == valid
+    assert keys[f"{SERIES}_diff_max"]["value"] == max(p.max or 0.0 for p in partials)
+    assert keys[f"{SERIES}_diff_mean"]["value"] == pytest.approx(total / valid, rel=1e-15)
+    assert keys[f"{SERIES}_ulp_max"]["value"] == max(p.ulp_max or 0 for p in partials)
+    assert keys["loss/mean"]["value"] == (2 * 0.5 + 2 * 1.5 + 2.5) / 5
+    gate = server.get(run, "gate", require_finished=True)
+    assert gate["gate"] == "fail"
+    assert gate["iterations"]["complete"] == 3
+
+
+def test_gate_passes_what_is_equal_and_finished(server: Server, run: str) -> None:
+    """Equal log-probs on every rank, all delivered and finished, pass."""
+    reporters = ranks(server, run)
+    train(reporters, 2, exact=True)
+    close(reporters)
+    assert server.get(run, "gate", require_finished=True)["gate"] == "pass"
+
+
+def test_aggregator_takes_everything_that_a_comparison_can_give(server: Server, run: str) -> None:
+    """Non-finite values, huge distances and empty microbatches are delivered, not given up."""
+    huge = torch.tensor([1.7e308, -1.7e308, 0.0, 5e-324], dtype=torch.float64)
+    odd = torch.tensor([math.nan, math.inf, -math.inf, -0.0])
+    with rf.Reporter(run, url=server.url, meta={"dtype": "float64", "note": "ü"}) as reporter:
+        reporter.compare("huge", huge, -huge)
+        reporter.compare("odd", odd, odd.flip(0), token_ids=torch.tensor([-100, 1, 2, 3]))
+        reporter.compare("none", odd, odd, torch.zeros(4), sample_ids=["x\n\ud800"])
+        reporter.compare("size", torch.zeros(0), torch.zeros(0))
+        for value in (math.nan, -math.inf, 1.0):
+            reporter.scalar("odd/last", value, rule="last")
+        reporter.scalar("all/max", 3, rule="max", global_=True)
+        reporter.end_iteration()
+        assert reporter.flush(timeout=30.0) == 0
+    keys = server.get(run, "totals")["keys"]
+    assert keys["huge_nonfinite_count"]["value"] == 2
+    assert keys["odd_mismatch_count"]["value"] == 4
+    assert keys["none_diff_max"]["value"] is None
+    assert keys["size_valid_count"]["value"] == 0
+    assert keys["odd/last"]["value"] == 1.0
+    assert keys["all/max"]["value"] == 3.0
+
+
+def test_client_carries_on_over_a_killed_aggregator(durable: Server, run: str) -> None:
+    """A kill in the middle and a restart lose nothing and count nothing twice."""
+    reporters = ranks(durable, run)
+    train(reporters, 2)
+    assert [reporter.flush(timeout=30.0) for reporter in reporters] == [0, 0]
+    durable.kill()
+    train(reporters, 2)
+    assert all(reporter.flush(timeout=0.1) > 0 for reporter in reporters)
+    durable.start()
+    close(reporters)
+    gate = durable.get(run, "gate")
+    assert (gate["conflicts"], gate["iterations"]["complete"]) == (0, 4)
+    keys = durable.get(run, "totals")["keys"]
+    valid = sum(rf.compare(*log_probs(r, m)).valid for r in (0, 1) for m in range(2 + r))
+    assert keys[f"{SERIES}_valid_count"]["value"] == 4 * valid
+
+
+def test_second_attempt_supersedes_what_it_repeats(server: Server, run: str) -> None:
+    """A restart from a checkpoint reports its iterations again and heals what was cut off."""
+    first = ranks(server, run)
+    train(first, 2, exact=True)
+    first[0].compare(SERIES, *log_probs(0, 0)[:1] * 2)
+    assert [reporter.close(finish=False) for reporter in first] == [0, 0]
+    assert server.get(run, "gate", require_finished=False)["gate"] == "incomplete"
+    second = ranks(server, run, attempt=1, iteration=1)
+    train(second, 3, exact=True)
+    close(second)
+    gate = server.get(run, "gate", require_finished=True)
+    assert (gate["gate"], gate["iterations"]["last"]) == ("pass", 3)
+
+
+def test_client_reports_a_rank_that_contradicts_the_run_as_given_up(
+    server: Server, run: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Another world size than the attempt's is refused, and the reason is in the log."""
+    rf.Reporter(run, url=server.url, rank=0, world_size=2).close(finish=False)
+    stray = rf.Reporter(run, url=server.url, rank=2, world_size=4)
+    stray.partial(SERIES, rf.Partial(valid=1, count=0, max=0.0, sum=0.0))
+    assert stray.close() == 2
+    assert "given up" in caplog.text
+    assert "world_size" in caplog.text
+
+
+def test_run_of_any_name_is_finished(server: Server, run: str) -> None:
+    """A name with everything that a URL would take for its own is reported and finished."""
+    name = f"{run} ü%2F?#&+\\\"'"
+    rf.Reporter(name, url=server.url, project="p%").close()
+    assert server.get(name, "", project="p%")["state"] == "finished"
