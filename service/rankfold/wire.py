@@ -16,7 +16,7 @@ MAX_NAME = 200
 MAX_META = 64
 MAX_META_VALUE = 500
 MAX_ITEMS = 100_000
-MAX_BODY = 32 * 1024 * 1024
+MAX_BODY = 16 * 1024 * 1024
 
 
 def name_fault(name: str, *, in_path: bool = False) -> str | None:

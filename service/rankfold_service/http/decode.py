@@ -1,35 +1,28 @@
-"""Bytes to a `Report`: whole columns are checked at once, reasons are looked for on refusal only.
+"""A request's bytes to a `Report`: shapes by pydantic, then what holds between the fields.
 
-Both forms of a list end as columns, and no object per partial is made on the way.
+Both forms of a list end as columns. Whole columns are checked at once; the reasons are looked
+for row by row only in what is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from operator import eq, ge
 from typing import Any
 
-from rankfold.errors import Inconsistent, TooLarge
+from rankfold.errors import FieldError, Inconsistent, TooLarge
 from rankfold.partial import PartialColumns, Worst, faults, number_from_json
-from rankfold.rules import SCALAR_RULES, RuleSet
-from rankfold.wire import MAX_ITEMS, Commit, Report, ScalarColumns, field_error
-from rankfold_service.http.kinds import Fault, within
-from rankfold_service.http.parse import parse
-from rankfold_service.http.shapes import (
-    COMMITS,
-    FINISH,
-    HEADER,
-    LISTS,
-    PARTIALS,
-    REPORT,
-    SCALARS,
-)
-from rankfold_service.http.tables import Columns
+from rankfold.rules import Rule, RuleSet
+from rankfold.wire import MAX_ITEMS, Commit, Report, ScalarColumns, field_error, name_fault
+from rankfold_service.http.parse import MAX_FAULTS, parse
+from rankfold_service.http.shapes import FINISH, REPORT
 
-MAX_FAULTS = 100
+_LISTS = ("partials", "scalars", "commits")
+_OPTIONAL = ("sum_sq", "ulp_max", "total", "worst")
 
-_RULES = {rule.value: rule for rule in SCALAR_RULES}
+Columns = dict[str, list[Any]]
+Locate = Callable[[int, str], tuple[str | int, ...]]
 
 
 def decode_report(body: bytes, rules: RuleSet, max_items: int = MAX_ITEMS) -> Report:
@@ -45,11 +38,27 @@ def decode_report(body: bytes, rules: RuleSet, max_items: int = MAX_ITEMS) -> Re
         TooLarge: a list is too long.
         Inconsistent: it is not a report; names each fault, the first `MAX_FAULTS`.
     """
-    document = parse(body)
-    _check_lengths(document, max_items)
-    report = _taken(document, rules)
-    if report is None:
-        raise _refusal(_report_faults(document, rules))
+    document: Any = parse(body, REPORT)
+    partials, partial_place = _columns(document, "partials", max_items)
+    scalars, scalar_place = _columns(document, "scalars", max_items)
+    commits, _ = _columns(document, "commits", max_items)
+    header = {name: value for name, value in document.items() if name not in _LISTS}
+    known = _rules(scalars, rules)
+    report = Report(
+        **header,
+        partials=_partials(partials),
+        scalars=_scalars(scalars, known),
+        commits=[*map(Commit, commits.get("iteration", ()), commits.get("microbatches", ()))],
+    )
+    _refuse(
+        chain(
+            _header_faults(report),
+            _name_faults(report.partials.series, "series", partial_place),
+            _partial_faults(report.partials, partial_place),
+            _name_faults(report.scalars.key, "key", scalar_place),
+            _rule_faults(known, scalar_place),
+        )
+    )
     return report
 
 
@@ -60,77 +69,70 @@ def decode_finish(body: bytes) -> int:
         MalformedBody: it is not JSON.
         Inconsistent: it is not an object with an attempt.
     """
-    document = parse(body)
-    if not FINISH.fits([document]):
-        raise _refusal(FINISH.faults(document))
-    attempt: int = document["attempt"]
-    return attempt
+    return parse(body, FINISH)["attempt"]
 
 
-def _check_lengths(document: Any, max_items: int) -> None:
-    if not isinstance(document, dict):
-        return
-    for name, listing in LISTS.items():
-        length = listing.length(document.get(name))
-        if length > max_items:
-            raise TooLarge(f"{name} has {length} items; {max_items} are allowed in one report")
+def _columns(document: Any, name: str, max_items: int) -> tuple[Columns, Locate]:
+    """Return a list as columns of one length, and how to say where a value of it stands."""
+    sent = document.get(name, [])
+    columns = _transposed(sent) if isinstance(sent, list) else sent
+    lengths = {member: len(column) for member, column in columns.items()}
+    longest = max(lengths.values(), default=0)
+    if longest > max_items:
+        raise TooLarge(f"{name} has {longest} items; {max_items} are allowed in one report")
+    _refuse(
+        field_error(f"has {length} items where the longest column has {longest}", name, member)
+        for member, length in lengths.items()
+        if length != longest
+    )
+    if isinstance(sent, list):
+        return columns, lambda index, member: (name, index, member)
+    return columns, lambda index, member: (name, member, index)
 
 
-def _taken(document: Any, rules: RuleSet) -> Report | None:
-    """Return the report, or None where anything at all is wrong."""
-    if not isinstance(document, dict):
-        return None
-    header = {name: value for name, value in document.items() if name not in LISTS}
-    if not HEADER.fits([header]) or _beyond_world(header):
-        return None
-    partials = _partials(document.get("partials", []))
-    scalars = _scalars(document.get("scalars", []), rules)
-    commits = COMMITS.columns(document.get("commits", []))
-    if partials is None or scalars is None or commits is None:
-        return None
-    pairs = map(Commit, commits["iteration"], commits["microbatches"])
-    return Report(**header, partials=partials, scalars=scalars, commits=[*pairs])
+def _transposed(rows: Sequence[dict[str, Any]]) -> Columns:
+    """Return rows as columns; what a row leaves out is None there."""
+    names = set().union(*rows)
+    return {name: [row.get(name) for row in rows] for name in names}
 
 
-def _partials(value: Any) -> PartialColumns | None:
-    columns = PARTIALS.columns(value)
-    if columns is None:
-        return None
-    taken = PartialColumns(
+def _partials(columns: Columns) -> PartialColumns:
+    if not columns:
+        return PartialColumns()
+    size = len(columns["series"])
+    optional = {name: _optional(columns.get(name)) for name in _OPTIONAL}
+    worst = optional.pop("worst")
+    return PartialColumns(
         series=columns["series"],
         iteration=columns["iteration"],
         microbatch=columns["microbatch"],
         count=columns["count"],
         valid=columns["valid"],
-        nonfinite=columns.get("nonfinite") or [0] * len(columns["series"]),
-        # Adding 0.0 makes doubles of integers, and 0.0 of -0.0, so that folds have one zero.
-        max=[None if number is None else number + 0.0 for number in columns["max"]],
-        sum=[number + 0.0 for number in columns["sum"]],
-        sum_sq=_optional(columns, "sum_sq"),
-        ulp_max=_optional(columns, "ulp_max"),
-        total=_optional(columns, "total"),
-        worst=_worst(columns),
+        nonfinite=_filled(columns.get("nonfinite"), 0, size),
+        # Adding 0.0 makes 0.0 of -0.0, so that folds have one zero.
+        max=[None if value is None else value + 0.0 for value in columns["max"]],
+        sum=[value + 0.0 for value in columns["sum"]],
+        worst=worst and [value and _worst(value) for value in worst],
+        **optional,
     )
-    if taken.sum_sq is not None:
-        taken.sum_sq = [None if number is None else number + 0.0 for number in taken.sum_sq]
-    return taken if consistent(taken) else None
 
 
-def _optional(columns: Columns, name: str) -> list[Any] | None:
-    column = columns.get(name, [])
-    return column if any(value is not None for value in column) else None
+def _optional(column: list[Any] | None) -> list[Any] | None:
+    """Return a column, or None where it holds nothing."""
+    return column if column and any(value is not None for value in column) else None
 
 
-def _worst(columns: Columns) -> list[Worst | None] | None:
-    column = _optional(columns, "worst")
+def _filled(column: list[Any] | None, default: Any, size: int) -> list[Any]:
+    """Return a column in which what was left out is the default."""
     if column is None:
-        return None
-    return [None if value is None else _one_worst(value) for value in column]
+        return [default] * size
+    return [default if value is None else value for value in column] if None in column else column
 
 
-def _one_worst(value: dict[str, Any]) -> Worst:
+def _worst(value: dict[str, Any]) -> Worst:
+    row, column = value["position"]
     return Worst(
-        position=tuple(value["position"]),
+        position=(row, column),
         a=number_from_json(value["a"]),
         b=number_from_json(value["b"]),
         ulp=value["ulp"],
@@ -139,97 +141,93 @@ def _one_worst(value: dict[str, Any]) -> Worst:
     )
 
 
+def _rules(columns: Columns, rules: RuleSet) -> list[Rule | None]:
+    """Return each scalar's rule: what was sent, else what the rules file says."""
+    keys = columns.get("key", [])
+    said = _filled(columns.get("rule"), None, len(keys))
+    return [
+        rules.scalar_rule(key) if word is None else Rule(word)
+        for word, key in zip(said, keys, strict=True)
+    ]
+
+
+def _scalars(columns: Columns, rules: list[Rule | None]) -> ScalarColumns:
+    if not columns:
+        return ScalarColumns()
+    keys = columns["key"]
+    return ScalarColumns(
+        key=keys,
+        iteration=columns["iteration"],
+        microbatch=columns["microbatch"],
+        value=[number_from_json(value) for value in columns["value"]],
+        weight=_filled(columns.get("weight"), 1, len(keys)),
+        rule=[rule for rule in rules if rule],
+        is_global=_filled(columns.get("global"), False, len(keys)),
+    )
+
+
 def consistent(partials: PartialColumns) -> bool:
     """Whether no partial breaks an invariant: `rankfold.partial.faults`, over whole columns."""
-    count, valid = partials.count, partials.valid
-    empty = [number is None for number in partials.max]
+    count, valid, nonfinite = partials.count, partials.valid, partials.nonfinite
+    null = [value is None for value in partials.max]
+    clean = [not n for n in count]
     return (
         all(map(ge, valid, count))
-        and all(map(ge, count, partials.nonfinite))
-        and empty == list(map(eq, valid, partials.nonfinite))
-        and not any(
-            m or s for c, m, s in zip(count, partials.max, partials.sum, strict=True) if not c
-        )
-        and not any(q for c, q in zip(count, partials.sum_sq or (), strict=False) if not c)
+        and all(map(ge, count, nonfinite))
+        and null == list(map(eq, valid, nonfinite))
+        and not any(m or s for c, m, s in zip(clean, partials.max, partials.sum, strict=True) if c)
+        and not any(q for c, q in zip(clean, partials.sum_sq or (), strict=False) if c)
         and not any(
             t is not None and t < v for t, v in zip(partials.total or (), valid, strict=False)
         )
     )
 
 
-def _scalars(value: Any, rules: RuleSet) -> ScalarColumns | None:
-    columns = SCALARS.columns(value)
-    if columns is None:
-        return None
-    keys = columns["key"]
-    size = len(keys)
-    said = columns.get("rule") or [None] * size
-    unsaid = {key for key, rule in zip(keys, said, strict=True) if rule is None}
-    known = {key: rule for key in unsaid if (rule := rules.scalar_rule(key))}
-    if len(known) < len(unsaid):
-        return None
-    return ScalarColumns(
-        key=keys,
-        iteration=columns["iteration"],
-        microbatch=columns["microbatch"],
-        value=[
-            number_from_json(value) if isinstance(value, str) else value + 0.0
-            for value in columns["value"]
-        ],
-        weight=columns.get("weight") or [1] * size,
-        rule=[_RULES[rule] if rule else known[key] for key, rule in zip(keys, said, strict=True)],
-        is_global=columns.get("global") or [False] * size,
-    )
+def _header_faults(report: Report) -> Iterator[FieldError]:
+    for member in ("project", "run"):
+        reason = name_fault(getattr(report, member), in_path=True)
+        if reason:
+            yield field_error(reason, member)
+    if report.world_size is not None and report.rank >= report.world_size:
+        yield field_error(f"is not below the world size {report.world_size}", "rank")
 
 
-def _report_faults(document: Any, rules: RuleSet) -> Iterator[Fault]:
-    """Yield all that is wrong: shapes and single values first, then what contradicts."""
-    yield from REPORT.faults(document)
-    if not isinstance(document, dict):
+def _name_faults(names: list[str], member: str, place: Locate) -> Iterator[FieldError]:
+    wrong = {name: reason for name in set(names) if (reason := name_fault(name))}
+    if wrong:
+        for index, name in enumerate(names):
+            if name in wrong:
+                yield field_error(wrong[name], *place(index, member))
+
+
+def _partial_faults(partials: PartialColumns, place: Locate) -> Iterator[FieldError]:
+    if consistent(partials):
         return
-    yield from _world_size_faults(document)
-    for row in PARTIALS.rows(document.get("partials")):
-        if next(PARTIALS.table.faults(row.members), None) is None:
-            for fault in _invariant_faults(row.members):
-                yield from within("partials", iter([row.place(fault)]))
-    for row in SCALARS.rows(document.get("scalars")):
-        if next(SCALARS.table.faults(row.members), None) is None:
-            for fault in _rule_faults(row.members, rules):
-                yield from within("scalars", iter([row.place(fault)]))
-
-
-def _beyond_world(header: dict[str, Any]) -> bool:
-    """Whether the rank is not below the world size, where one is given."""
-    size: int | None = header.get("world_size")
-    return size is not None and bool(header["rank"] >= size)
-
-
-def _world_size_faults(document: dict[str, Any]) -> Iterator[Fault]:
-    header = {name: value for name, value in document.items() if name in ("rank", "world_size")}
-    clean = not any(fault for fault in HEADER.value_faults(header))
-    if clean and "rank" in header and _beyond_world(header):
-        yield Fault(("rank",), f"is not below the world size {header['world_size']}")
-
-
-def _invariant_faults(row: dict[str, Any]) -> Iterator[Fault]:
-    found = faults(
-        row["valid"],
-        row["count"],
-        row.get("nonfinite", 0),
-        row["max"],
-        row["sum"],
-        row.get("sum_sq"),
-        row.get("total"),
-        row.get("ulp_max"),
+    nothing = [None] * len(partials)
+    rows = zip(
+        partials.valid,
+        partials.count,
+        partials.nonfinite,
+        partials.max,
+        partials.sum,
+        partials.sum_sq or nothing,
+        partials.total or nothing,
+        strict=True,
     )
-    return (Fault((name,), reason) for name, reason in found)
+    for index, row in enumerate(rows):
+        for member, reason in faults(*row):
+            yield field_error(reason, *place(index, member))
 
 
-def _rule_faults(row: dict[str, Any], rules: RuleSet) -> Iterator[Fault]:
-    if not row.get("rule") and rules.scalar_rule(row["key"]) is None:
-        yield Fault(("rule",), "is missing, and the rules file has none for this key")
+def _rule_faults(rules: list[Rule | None], place: Locate) -> Iterator[FieldError]:
+    for index, rule in enumerate(rules):
+        if rule is None:
+            reason = "is missing, and the rules file has none for this key"
+            yield field_error(reason, *place(index, "rule"))
 
 
-def _refusal(found: Iterator[Fault]) -> Inconsistent:
-    listed = [field_error(reason, *tokens) for tokens, reason in islice(found, MAX_FAULTS)]
-    return Inconsistent(listed or [field_error("cannot be taken")])
+def _refuse(found: Iterable[FieldError]) -> None:
+    """Refuse the report if there is any fault."""
+    listed = list(islice(found, MAX_FAULTS))
+    if listed:
+        raise Inconsistent(listed)

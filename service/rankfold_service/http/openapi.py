@@ -1,6 +1,6 @@
 """/openapi.json: what the framework knows of the reads, and by hand what it does not.
 
-The schema of a report comes from the same table that decodes it, so it says what is accepted.
+The schema of a report comes from the same types that decode it, so it says what is accepted.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def _json(schema: str) -> JsonObject:
 
 FINISH_BODY = {
     "required": True,
-    "content": {"application/json": {"schema": FINISH.schema, "example": {"attempt": 0}}},
+    "content": {"application/json": {"schema": FINISH.json_schema(), "example": {"attempt": 0}}},
 }
 
 _TEXT = {"text/plain": {"schema": {"type": "string"}}}
@@ -75,7 +75,7 @@ _REPORT = {
         "required": True,
         "content": {
             "application/json": {
-                "schema": {"$ref": "#/components/schemas/Report"},
+                "schema": {"$ref": "#/components/schemas/ReportBody"},
                 "examples": {name: {"value": value} for name, value in EXAMPLES.items()},
             }
         },
@@ -123,13 +123,15 @@ def describe(app: FastAPI) -> JsonObject:
     document["paths"] = PLAIN_PATHS | document["paths"]
     components = document.setdefault("components", {})
     schemas = components.setdefault("schemas", {})
-    schemas["Report"] = {"title": "Report", **REPORT.schema}
+    _add(schemas, "ReportBody", REPORT)
     for answer in (answers.ReceiptAnswer, answers.ProblemAnswer):
-        schema = TypeAdapter(described(answer)).json_schema(
-            ref_template="#/components/schemas/{model}"
-        )
-        schemas.update(schema.pop("$defs", {}))
-        schemas[answer.__name__] = schema
+        _add(schemas, answer.__name__, TypeAdapter(described(answer)))
     components["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
     document["security"] = [{}, {"token": []}]
     return document
+
+
+def _add(schemas: JsonObject, name: str, shape: TypeAdapter[Any]) -> None:
+    schema = shape.json_schema(ref_template="#/components/schemas/{model}")
+    schemas.update(schema.pop("$defs", {}))
+    schemas[name] = schema

@@ -1,35 +1,51 @@
-"""Bytes to JSON values, strictly: no NaN tokens, no bombs by depth or by digits."""
+"""Bytes to a checked body, strictly; what is refused is looked at again to say where and why."""
 
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
-from pydantic_core import from_json
+from pydantic import TypeAdapter, ValidationError
 
-from rankfold.errors import MalformedBody
+from rankfold.errors import FieldError, Inconsistent, MalformedBody
+from rankfold.wire import field_error
 
+T = TypeVar("T")
+
+MAX_FAULTS = 100
 MAX_DEPTH = 200
 _TOO_LARGE = 10**400  # an integer that no bound and no double takes
 
 
-def parse(body: bytes) -> Any:
-    """Return the value of a JSON document.
+def parse(body: bytes, shape: TypeAdapter[T]) -> T:
+    """Return the body as its shape says.
 
-    An integer of very many digits comes back as one that is merely too large; lone surrogates
-    stay in, for they are legal JSON: both are for the caller to refuse where they stand.
+    Of a list with faults the first faulty item is named; there may be millions. Where a name
+    stands twice in one object, the last value counts.
+
+    Raises:
+        MalformedBody: it is not JSON in UTF-8, or nested too deep.
+        Inconsistent: it is not of that shape; names each fault, the first `MAX_FAULTS`.
+    """
+    try:
+        return shape.validate_json(body)
+    except ValidationError:
+        # NaN tokens count as numbers there, and lone surrogates, which are JSON, do not parse.
+        document = parse_carefully(body)
+    try:
+        return shape.validate_python(document)
+    except ValidationError as error:
+        raise Inconsistent(_faults(error, document)) from error
+
+
+def parse_carefully(body: bytes) -> Any:
+    """Return the value of a JSON document; slower, and exact about what is wrong.
+
+    An integer of very many digits comes back as one that is merely too large.
 
     Raises:
         MalformedBody: it is not JSON in UTF-8, or nested too deep.
     """
-    try:
-        return from_json(body, allow_inf_nan=False)
-    except ValueError:
-        # The fast parser refuses lone surrogates and long integers too, without saying where.
-        return _parse_carefully(body)
-
-
-def _parse_carefully(body: bytes) -> Any:
     try:
         value = json.loads(
             body.decode(), parse_constant=_refuse_constant, parse_int=_bounded_integer
@@ -66,3 +82,37 @@ def _deeper_than(value: Any, limit: int) -> bool:
         if not level:
             return False
     return True
+
+
+def _faults(error: ValidationError, document: Any) -> list[FieldError]:
+    """Return pydantic's errors as pointers into the document, each place once."""
+    found: dict[str, FieldError] = {}
+    for each in error.errors(include_url=False, include_context=False, include_input=False):
+        tokens = _path(each["loc"], document, missing=each["type"] == "missing")
+        if tokens is not None:
+            fault = field_error(each["msg"], *tokens)
+            found.setdefault(fault.pointer, fault)
+    return list(found.values())[:MAX_FAULTS]
+
+
+def _path(loc: tuple[str | int, ...], value: Any, *, missing: bool) -> tuple[str | int, ...] | None:
+    """Return the members and indices that lead to a fault.
+
+    Between them pydantic names the alternative that it tried, which is no member; a fault of
+    the alternative that was not sent, rows or columns, is None.
+    """
+    tokens: list[str | int] = []
+    for position, token in enumerate(loc):
+        last = position == len(loc) - 1
+        if isinstance(value, dict) and (token in value or (missing and last)):
+            value = value.get(token)
+        elif isinstance(value, list) and isinstance(token, int):
+            value = value[token]
+        elif isinstance(value, dict | list):
+            if str(token).startswith("list[") is not isinstance(value, list):
+                return None
+            continue
+        else:
+            continue
+        tokens.append(token)
+    return tuple(tokens)

@@ -18,8 +18,10 @@ from rankfold_service.http.parts import Parts, admit, parts_of
 
 _log = logging.getLogger("rankfold.http")
 
-# A body that takes longer than this to decode would hold up every other request.
+# A larger body takes so long to decode that it must not hold up every other request; few of
+# them are decoded at a time, for each takes many times its size.
 LARGE = 256 * 1024
+MOST_LARGE = 2
 
 
 class PlainRoute(Route):
@@ -36,6 +38,7 @@ class ReportEndpoint:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._large = asyncio.Semaphore(MOST_LARGE)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take one report; what a client sent that went away before its end is not applied."""
@@ -59,7 +62,8 @@ class ReportEndpoint:
         rules, max_items = self._parts.aggregator.rules, self._parts.settings.max_items
         if len(body) < LARGE:
             return decode_report(body, rules, max_items)
-        return await asyncio.to_thread(decode_report, body, rules, max_items)
+        async with self._large:
+            return await asyncio.to_thread(decode_report, body, rules, max_items)
 
 
 def _receipt(receipt: Receipt) -> bytes:

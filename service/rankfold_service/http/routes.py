@@ -30,7 +30,7 @@ from rankfold_service.http.queries import (
     WorstQuery,
 )
 from rankfold_service.http.schemas import described
-from rankfold_service.http.shapes import PATH_NAME
+from rankfold_service.http.shapes import PathName
 
 RUN_PATH = "/projects/{project}/runs/{run}"
 
@@ -43,9 +43,9 @@ class Place(NamedTuple):
     run: str
 
 
-_name = Path(json_schema_extra=PATH_NAME.schema, description="percent-encoded")
-Project = Annotated[str, _name]
-Run = Annotated[str, _name]
+_percent_encoded = Path(description="percent-encoded")
+Project = Annotated[PathName, _percent_encoded]
+Run = Annotated[PathName, _percent_encoded]
 
 
 def _project(request: Request, project: str, scope: Scope) -> Aggregator:

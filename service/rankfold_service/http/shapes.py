@@ -1,117 +1,180 @@
-"""What a request body may contain: the one table behind decoding, refusals and the description."""
+"""What request bodies may hold: checked by pydantic and described by the same types."""
 
 from __future__ import annotations
 
+from typing import Annotated, Any, Literal, NotRequired, TypeVar
+
+from pydantic import ConfigDict, Field, TypeAdapter, with_config
+from typing_extensions import TypedDict  # pydantic takes no other on Python 3.11
+
+from rankfold.answers import JsonObject
 from rankfold.partial import MAX_COUNT, MAX_INDEX
-from rankfold.rules import SCALAR_RULES
-from rankfold.wire import MAX_META_VALUE, MAX_NAME
-from rankfold_service.http.kinds import (
-    Boolean,
-    Choice,
-    Integer,
-    Member,
-    Meta,
-    Name,
-    Nullable,
-    Number,
-    Pair,
-    Size,
-    Text,
-)
-from rankfold_service.http.tables import Listing, Table
+from rankfold.wire import MAX_META, MAX_META_VALUE, MAX_NAME
 
-INDEX = Integer(0, MAX_INDEX)
-COUNT = Integer(0, MAX_COUNT)
-PATH_NAME = Name(in_path=True)
+_CONTROL = r"\x00-\x1f\x7f-\x9f"
 
-WORST = Table(
+
+def _name(description: str, pattern: str) -> Any:
+    """Describe a name; `rankfold.wire.name_fault` checks each distinct one once."""
+    schema: JsonObject = {"minLength": 1, "maxLength": MAX_NAME, "pattern": pattern}
+    return Field(description=description, json_schema_extra=schema)
+
+
+def _text(most: int, least: int = 0) -> Any:
+    return Field(min_length=least, max_length=most, pattern=f"^[^{_CONTROL}]*$")
+
+
+PATH_NAME = _name("neither '.' nor '..'", rf"^(?!\.{{1,2}}$)[^/{_CONTROL}]+$")
+
+T = TypeVar("T")
+# No coercion, no unknown members.
+exactly = with_config(ConfigDict(strict=True, extra="forbid"))
+# The first fault of a list is enough: naming each in a list of a million would cost gigabytes.
+Many = Annotated[list[T], Field(fail_fast=True)]
+EITHER = Field(union_mode="left_to_right", description="an array of objects, or columns")
+
+Index = Annotated[int, Field(ge=0, le=MAX_INDEX)]
+Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Size = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Number = Annotated[float, Field(allow_inf_nan=False)] | Literal["NaN", "Infinity", "-Infinity"]
+Rule = Literal["sum", "max", "min", "mean", "last"]
+PathName = Annotated[str, PATH_NAME]
+Name = Annotated[str, _name("any Unicode but control characters", f"^[^{_CONTROL}]+$")]
+Meta = Annotated[
+    dict[Annotated[str, _text(MAX_NAME, 1)], Annotated[str, _text(MAX_META_VALUE)]],
+    Field(max_length=MAX_META, description="short strings that describe the attempt"),
+]
+
+
+@exactly
+class Worst(TypedDict):
+    """Where the largest mismatch of a microbatch was."""
+
+    position: Annotated[list[Count], Field(min_length=2, max_length=2)]
+    a: Number
+    b: Number
+    ulp: Count
+    token_id: NotRequired[Count | None]
+    sample: NotRequired[Annotated[str, _text(MAX_META_VALUE)] | None]
+
+
+@exactly
+class PartialRow(TypedDict):
+    """The summary of one microbatch of one series."""
+
+    series: Name
+    iteration: Index
+    microbatch: Index
+    count: Count
+    valid: Count
+    max: Size | None
+    sum: Size
+    nonfinite: NotRequired[Count]
+    sum_sq: NotRequired[Size | None]
+    ulp_max: NotRequired[Count | None]
+    total: NotRequired[Count | None]
+    worst: NotRequired[Worst | None]
+
+
+@exactly
+class PartialColumns(TypedDict):
+    """Many partials, as arrays of one length."""
+
+    series: Many[Name]
+    iteration: Many[Index]
+    microbatch: Many[Index]
+    count: Many[Count]
+    valid: Many[Count]
+    max: Many[Size | None]
+    sum: Many[Size]
+    nonfinite: NotRequired[Many[Count]]
+    sum_sq: NotRequired[Many[Size | None]]
+    ulp_max: NotRequired[Many[Count | None]]
+    total: NotRequired[Many[Count | None]]
+    worst: NotRequired[Many[Worst | None]]
+
+
+# `global` is a word of the language, so these two are made by calls.
+ScalarRow = TypedDict(
+    "ScalarRow",
     {
-        "position": Member(Pair(COUNT), describe="row and column in the compared tensors"),
-        "a": Member(Number(), describe="the trainer's value"),
-        "b": Member(Number(), describe="the rollout's value"),
-        "ulp": Member(COUNT, describe="distance in units in the last place"),
-        "token_id": Member(Nullable(COUNT), required=False),
-        "sample": Member(Nullable(Text(MAX_META_VALUE)), required=False),
-    }
+        "key": Name,
+        "iteration": Index,
+        "microbatch": Index,
+        "value": Number,
+        "weight": NotRequired[Count],
+        "rule": NotRequired[Rule | None],
+        "global": NotRequired[bool],
+    },
 )
-
-PARTIALS = Listing(
-    Table(
-        {
-            "series": Member(Name()),
-            "iteration": Member(INDEX, describe="the trainer's step"),
-            "microbatch": Member(INDEX, describe="index within (rank, iteration)"),
-            "count": Member(COUNT, describe="positions where a != b"),
-            "valid": Member(COUNT, describe="positions under the mask"),
-            "max": Member(Nullable(Size()), describe="largest finite |a - b|, or null"),
-            "sum": Member(Size(), describe="sum of the finite |a - b|, in float64"),
-            "nonfinite": Member(
-                COUNT, required=False, default=0, describe="mismatches whose |a - b| is not finite"
-            ),
-            "sum_sq": Member(Nullable(Size()), required=False, describe="sum of the squares"),
-            "ulp_max": Member(Nullable(COUNT), required=False, describe="largest ulp distance"),
-            "total": Member(Nullable(COUNT), required=False, describe="positions before the mask"),
-            "worst": Member(Nullable(WORST), required=False, describe="the largest mismatch"),
-        }
-    )
-)
-
-SCALARS = Listing(
-    Table(
-        {
-            "key": Member(Name()),
-            "iteration": Member(INDEX),
-            "microbatch": Member(INDEX),
-            "value": Member(Number()),
-            "weight": Member(COUNT, required=False, default=1),
-            "rule": Member(
-                Nullable(Choice(tuple(sorted(SCALAR_RULES)))),
-                required=False,
-                describe="may be left out where the rules file has one for the key",
-            ),
-            "global": Member(
-                Boolean(), required=False, default=False, describe="already reduced over ranks"
-            ),
-        }
-    )
-)
-
-COMMITS = Listing(Table({"iteration": Member(INDEX), "microbatches": Member(INDEX)}))
-
-LISTS = {"partials": PARTIALS, "scalars": SCALARS, "commits": COMMITS}
-
-HEADER = Table(
+ScalarColumns = TypedDict(
+    "ScalarColumns",
     {
-        "project": Member(PATH_NAME, required=False, default="default"),
-        "run": Member(PATH_NAME),
-        "attempt": Member(INDEX, required=False, default=0, describe="launch of the run"),
-        "rank": Member(INDEX, describe="index of the data shard that reports"),
-        "world_size": Member(Integer(1, MAX_INDEX), required=False, describe="number of shards"),
-        "meta": Member(
-            Meta(Text(MAX_NAME, least=1), Text(MAX_META_VALUE)),
-            required=False,
-            describe="short strings by name that describe the attempt",
-        ),
-        "dropped": Member(
-            COUNT, required=False, default=0, describe="partials that this rank had to give up"
-        ),
-    }
+        "key": Many[Name],
+        "iteration": Many[Index],
+        "microbatch": Many[Index],
+        "value": Many[Number],
+        "weight": NotRequired[Many[Count]],
+        "rule": NotRequired[Many[Rule | None]],
+        "global": NotRequired[Many[bool]],
+    },
 )
 
-REPORT = Table(
-    {**HEADER.members, **{name: Member(kind, required=False) for name, kind in LISTS.items()}}
-)
 
-FINISH = Table({"attempt": Member(INDEX)})
+for _scalars in (ScalarRow, ScalarColumns):
+    exactly(_scalars)
 
-_HEADER_EXAMPLE = {
+
+@exactly
+class CommitRow(TypedDict):
+    """How many microbatches an iteration had on the rank that reports."""
+
+    iteration: Index
+    microbatches: Index
+
+
+@exactly
+class CommitColumns(TypedDict):
+    """Many commits, as arrays of one length."""
+
+    iteration: Many[Index]
+    microbatches: Many[Index]
+
+
+@exactly
+class ReportBody(TypedDict):
+    """One rank's report; each list is an array of objects or one object of arrays."""
+
+    project: NotRequired[PathName]
+    run: PathName
+    attempt: NotRequired[Index]
+    rank: Index
+    world_size: NotRequired[Annotated[int, Field(ge=1, le=MAX_INDEX)] | None]
+    meta: NotRequired[Meta]
+    dropped: NotRequired[Count]
+    partials: NotRequired[Annotated[Many[PartialRow] | PartialColumns, EITHER]]
+    scalars: NotRequired[Annotated[Many[ScalarRow] | ScalarColumns, EITHER]]
+    commits: NotRequired[Annotated[Many[CommitRow] | CommitColumns, EITHER]]
+
+
+@exactly
+class FinishBody(TypedDict):
+    """Which attempt is over."""
+
+    attempt: Index
+
+
+REPORT: TypeAdapter[ReportBody] = TypeAdapter(ReportBody)
+FINISH: TypeAdapter[FinishBody] = TypeAdapter(FinishBody)
+
+_HEADER_EXAMPLE: JsonObject = {
     "project": "default",
     "run": "qwen3-8b-zero-diff",
     "attempt": 0,
     "rank": 3,
     "world_size": 8,
 }
-_PARTIAL_EXAMPLE = {
+_PARTIAL_EXAMPLE: JsonObject = {
     "series": "training/rollout_logprobs",
     "iteration": 12,
     "microbatch": 0,
@@ -120,7 +183,7 @@ _PARTIAL_EXAMPLE = {
     "sum": 7.450580596923828e-09,
     "valid": 4096,
 }
-_SCALAR_EXAMPLE = {
+_SCALAR_EXAMPLE: JsonObject = {
     "key": "actor/pg_loss/mean",
     "iteration": 12,
     "microbatch": 0,
@@ -128,18 +191,24 @@ _SCALAR_EXAMPLE = {
     "weight": 512,
     "rule": "mean",
 }
+_COMMIT_EXAMPLE: JsonObject = {"iteration": 12, "microbatches": 8}
 
-EXAMPLES = {
-    "rows": _HEADER_EXAMPLE
-    | {
+
+def _columnar(row: JsonObject) -> JsonObject:
+    return {name: [value] for name, value in row.items()}
+
+
+EXAMPLES: dict[str, JsonObject] = {
+    "rows": {
+        **_HEADER_EXAMPLE,
         "partials": [_PARTIAL_EXAMPLE],
         "scalars": [_SCALAR_EXAMPLE],
-        "commits": [{"iteration": 12, "microbatches": 8}],
+        "commits": [_COMMIT_EXAMPLE],
     },
-    "columns": _HEADER_EXAMPLE
-    | {
-        "partials": {name: [value] for name, value in _PARTIAL_EXAMPLE.items()},
-        "scalars": {name: [value] for name, value in _SCALAR_EXAMPLE.items()},
-        "commits": {"iteration": [12], "microbatches": [8]},
+    "columns": {
+        **_HEADER_EXAMPLE,
+        "partials": _columnar(_PARTIAL_EXAMPLE),
+        "scalars": _columnar(_SCALAR_EXAMPLE),
+        "commits": _columnar(_COMMIT_EXAMPLE),
     },
 }

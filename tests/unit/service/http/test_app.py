@@ -74,8 +74,9 @@ def test_report_is_counted_once(service: Service) -> None:
 def test_report_over_a_limit_is_refused(start: Start) -> None:
     """The settings bound bodies and lists, and refusals are counted by reason."""
     service = start(settings=Settings(max_body=500, max_items=1))
+    commits = [{"iteration": i, "microbatches": 1} for i in range(2)]
     assert service.report(json={**REPORT, "meta": {"a": "x" * 500}}).status_code == 413
-    assert service.report(json={**REPORT, "partials": [{}, {}]}).status_code == 413
+    assert service.report(json={"run": "r", "rank": 0, "commits": commits}).status_code == 413
     assert 'rankfold_rejected_total{reason="too_large"} 2.0' in service.get("/metrics").text
 
 

@@ -263,11 +263,11 @@ def test_decode_misses_what_a_partial_must_have(name: str) -> None:
     """Each required member is missed, in both forms."""
     row = without(PARTIAL, name)
     assert refused({"run": "r", "rank": 0, "partials": [row]}) == {
-        f"/partials/0/{name}": "is missing"
+        f"/partials/0/{name}": "Field required"
     }
     columns = {key: [value] for key, value in row.items()}
     assert refused({"run": "r", "rank": 0, "partials": columns}) == {
-        f"/partials/{name}": "is missing"
+        f"/partials/{name}": "Field required"
     }
 
 
@@ -323,10 +323,10 @@ def test_decode_names_columns_of_other_lengths() -> None:
     """Columns are of one length; the short one is named."""
     columns = {name: [value] * (1 if name == "max" else 2) for name, value in PARTIAL.items()}
     assert refused({"run": "r", "rank": 0, "partials": columns}) == {
-        "/partials/max": "has 1 values where another array has 2"
+        "/partials/max": "has 1 items where the longest column has 2"
     }
     assert refused({"run": "r", "rank": 0, "partials": {**columns, "max": 1}}) == {
-        "/partials/max": "must be an array"
+        "/partials/max": "Input should be a valid list"
     }
 
 
@@ -336,20 +336,33 @@ def test_decode_names_every_fault_up_to_a_limit() -> None:
         "run": "",
         "rank": 4,
         "world_size": 4,
-        "partials": [{**PARTIAL, "count": 9}, {**PARTIAL, "count": -1}],
+        "partials": [{**PARTIAL, "count": 9}, {**PARTIAL, "max": None}],
         "scalars": [without(SCALAR, "rule")],
     }
     assert set(refused(document)) == {
         "/run",
         "/rank",
         "/partials/0/count",
-        "/partials/1/count",
+        "/partials/1/max",
         "/scalars/0/rule",
     }
-    many = {"run": "r", "rank": 0, "partials": [{}] * 1000}
+    many = {"run": "r", "rank": 0, "partials": [{**PARTIAL, "count": 9}] * 1000}
     with pytest.raises(Inconsistent) as caught:
         decode(many)
     assert len(caught.value.errors) == MAX_FAULTS
+
+
+def test_decode_of_wrong_shapes_names_the_first_of_a_list() -> None:
+    """All that is wrong with the first wrong row is named; a million rows cost no million."""
+    wrong = [PARTIAL, {**PARTIAL, "count": "1", "valid": True}, {}]
+    document = {"run": "r", "rank": 0, "partials": wrong, "commits": [{}], "x": 1}
+    assert set(refused(document)) == {
+        "/partials/1/count",
+        "/partials/1/valid",
+        "/commits/0/iteration",
+        "/commits/0/microbatches",
+        "/x",
+    }
 
 
 @pytest.mark.parametrize("text", ["1" * 401, "1" * 5000, "-" + "9" * 9999, "1e400", "-1e999"])
@@ -361,8 +374,8 @@ def test_decode_refuses_numbers_beyond_a_double(text: str) -> None:
 
 
 def test_decode_refuses_long_lists() -> None:
-    """Lists are bounded in both forms, and before anything in them is looked at."""
-    for partials in ([{}, {}, {}], {"max": [0, 0, 0]}):
+    """Lists are bounded in both forms."""
+    for partials in ([PARTIAL] * 3, {name: [value] * 3 for name, value in PARTIAL.items()}):
         body = json.dumps({"run": "r", "rank": 0, "partials": partials}).encode()
         with pytest.raises(TooLarge):
             decode_report(body, RULES, max_items=2)
@@ -371,7 +384,7 @@ def test_decode_refuses_long_lists() -> None:
 @pytest.mark.parametrize("text", ["[]", "null", "1", '"run"'])
 def test_decode_refuses_other_values(text: str) -> None:
     """A report is an object."""
-    assert refused(text) == {"": "must be an object"}
+    assert refused(text) == {"": "Input should be a valid dictionary"}
 
 
 def test_decode_finish_takes_an_attempt() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rankfold.errors import Inconsistent, MalformedBody, RequestError
 from rankfold.partial import MAX_INDEX, faults
 from rankfold_service.http.decode import consistent, decode_report
-from rankfold_service.http.shapes import REPORT
+from rankfold_service.http.shapes import ReportBody
 from unit.service.http.test_decode import (
     PARTIAL,
     RULES,
@@ -126,7 +126,7 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
     max_leaves=6,
 )
-MEMBERS = st.sampled_from([*REPORT.members, "other"])
+MEMBERS = st.sampled_from([*ReportBody.__annotations__, "other"])
 
 
 @given(st.binary(max_size=200))

@@ -18,7 +18,7 @@ from unit.service.http.serving import CASES, Service
 from unit.service.http.test_app import READS, REPORT
 from unit.service.http.test_decode_properties import good_partials
 
-SCHEMA = jsonschema_rs.Draft202012Validator(SHAPE.schema)
+SCHEMA = jsonschema_rs.Draft202012Validator(SHAPE.json_schema())
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_openapi_examples_are_accepted(service: Service, name: str) -> None:
 
 @given(good_partials())
 def test_openapi_schema_takes_what_is_taken(row: dict[str, Any]) -> None:
-    """The schema comes from the table that decodes, in both forms."""
+    """The schema comes from the types that decode, in both forms."""
     rows = {"run": "r", "rank": 0, "partials": [row]}
     columns = {"run": "r", "rank": 0, "partials": {name: [v] for name, v in row.items()}}
     for document in (rows, columns):

@@ -45,7 +45,7 @@ def test_refusals_are_warnings(service: Service, caplog: pytest.LogCaptureFixtur
     (line,) = [r for r in caplog.records if r.name == "rankfold.http"]
     facts = vars(line)
     assert (line.levelname, facts["status"], facts["code"]) == ("WARNING", 422, "inconsistent")
-    assert facts["detail"] == "/run: is missing"
+    assert facts["detail"] == "/run: Field required"
 
 
 def test_requests_are_counted_by_route_template(service: Service) -> None:
