@@ -8,8 +8,9 @@ from typing import SupportsFloat, SupportsIndex
 
 from torch import Tensor
 
+from rankfold.names import name_fault
 from rankfold.partial import MAX_INDEX
-from rankfold.wire import MAX_META, MAX_META_VALUE, name_fault
+from rankfold.wire import MAX_META, MAX_META_VALUE
 from rankfold_client.report import printable
 
 

@@ -33,7 +33,6 @@ class Layout:
         ints: the integers of the same width.
         top_bit: the number of the sign bit.
         infinity: the pattern of infinity, above every finite magnitude.
-        binade: the steps between a value and twice that value.
         two: the pattern of 2.0.
         safe: the magnitude from which differences are never subnormal, 0 or at least normal.
     """
@@ -41,7 +40,6 @@ class Layout:
     ints: torch.dtype
     top_bit: int
     infinity: int
-    binade: int
     two: int
     safe: int
 
@@ -57,8 +55,8 @@ class Layout:
 
 
 LAYOUTS = {
-    torch.float32: Layout(torch.int32, 31, 0xFF << 23, 1 << 23, 128 << 23, (127 - 102) << 23),
-    torch.float64: Layout(torch.int64, 63, 0x7FF << 52, 1 << 52, 1024 << 52, (1023 - 968) << 52),
+    torch.float32: Layout(torch.int32, 31, 0xFF << 23, 128 << 23, (127 - 102) << 23),
+    torch.float64: Layout(torch.int64, 63, 0x7FF << 52, 1024 << 52, (1023 - 968) << 52),
 }
 
 
@@ -110,6 +108,7 @@ class Scratch:
         # The integers are done with before the doubles begin, so both fit into one place.
         self.doubles = torch.empty(size, dtype=torch.float64, device=device)
         self.ints = self.doubles.view(ints)[:size]
+        self.spare = torch.empty(size, dtype=ints, device=device)
 
     @classmethod
     def of(cls, size: int, dtype: torch.dtype, device: torch.device) -> Scratch:
@@ -173,21 +172,17 @@ def swift(a: Tensor, b: Tensor, mask: Tensor | None, scratch: Scratch, beat: int
 def _swift_ulp(a: Tensor, b: Tensor, mask: Tensor | None, scratch: Scratch, top: int) -> int:
     """Return the largest distance in units in the last place of finite values.
 
-    Where two signs agree it is the difference of the patterns. Where they do not, that
-    difference wraps to more than a binade, because finite magnitudes end a binade below the
-    sign bit: only from there on must the signs be looked at.
+    Where all signs agree it is the difference of the patterns. Log-probs lie at or below zero:
+    of +0.0 and negative values the difference of the magnitudes tells.
     """
     layout = LAYOUTS[a.dtype]
     x, y, out = a.view(layout.ints), b.view(layout.ints), scratch.ints
-    ulp = _span(torch.sub(x, y, out=out), mask)
-    if ulp < layout.binade:
-        return ulp
     (x_low, x_high), (y_low, y_high) = ((int(v) for v in torch.aminmax(p)) for p in (x, y))
     if max(x_high, y_high) < 0 or min(x_low, y_low) >= 0:
-        return ulp
-    if max(x_high, y_high) <= 0:  # log-probs: nothing is above zero, so magnitudes tell
+        return _span(torch.sub(x, y, out=out), mask)
+    if max(x_high, y_high) <= 0:
         torch.bitwise_and(x, layout.magnitude, out=out)
-        return _span(out.sub_(y & layout.magnitude), mask)
+        return _span(out.sub_(torch.bitwise_and(y, layout.magnitude, out=scratch.spare)), mask)
     # Values of two signs that are at least 2**31 (2**63) steps apart are at least 2.0 apart.
     if top < layout.two:
         return _span(torch.sub(_ordered(x, layout), _ordered(y, layout), out=out), mask)

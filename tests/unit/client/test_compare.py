@@ -250,6 +250,34 @@ def test_compare_takes_any_strides(dtype: torch.dtype) -> None:
         assert replace(got, sum=want.sum, sum_sq=want.sum_sq) == want
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("shift", [0.0, 1.0, 2.5, 10.0])
+def test_compare_counts_steps_over_any_signs(dtype: torch.dtype, shift: float) -> None:
+    """Negative, mixed and positive values, zeros of both signs among them: all steps count."""
+    generator = torch.Generator().manual_seed(1)
+    a = (shift - 5 * torch.rand(1, 300, generator=generator)).to(dtype)
+    b = (a + 0.01 * torch.randn(1, 300, generator=generator)).clamp(max=shift).to(dtype)
+    a[0, :3] = torch.tensor([0.0, -0.0, 0.0])
+    b[0, :3] = torch.tensor([-0.0, 0.0, -1e-7])
+    form = FORMATS[dtype]
+    width = 2 * form.sign - 1
+    x, y = ([v & width for v in t[0].view(INTS[form.width]).tolist()] for t in (a, b))
+    check(dtype, dtype, x, y, [1] * 300, rf.compare(a, b))
+
+
+def test_compare_on_many_threads_knows_its_own_flushing() -> None:
+    """Blocks stay on the thread whose flush-to-zero flag was looked at."""
+    tiny = torch.full((3, kernels.BLOCK), 1, dtype=torch.int32).view(torch.float32)
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        with flushing(True):
+            got = rf.compare(tiny, torch.zeros_like(tiny))
+    finally:
+        torch.set_num_threads(before)
+    assert (got.count, got.max, got.ulp_max) == (tiny.numel(), 2.0**-149, 1)
+
+
 def test_compare_counts_signs_that_differ_across_zero() -> None:
     """Values on both sides of zero keep exact distances among many that agree in sign."""
     a, b, mask = noisy(2, 1000)
