@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rankfold.fold import Fold, ScalarFold, Table
-from rankfold.page import GLOBAL, Page
+from rankfold.page import GLOBAL, Conflict, Page
 from rankfold.wire import MAX_META
 
 
@@ -181,23 +181,20 @@ class Attempt:
             if self._load_page is None:
                 raise KeyError(iteration)
             page = self._load_page(iteration)
-            if iteration in self.incomplete:  # every verdict looks at these
-                self._pages[iteration] = page
         return page
 
     def open_page(self, iteration: int) -> Page:
-        """Return the page of an iteration, a new one where there is none; it will change."""
+        """Return the page of an iteration to work on, a new one where there is none."""
         page = self.page(iteration) if iteration in self.paged else Page()
         self._pages[iteration] = page
         self.paged.add(iteration)
-        self.dirty.add(iteration)
         return page
 
     def forget_pages(self, keep: int) -> None:
-        """Let go of saved pages that are complete and older than the newest `keep`."""
+        """Let go of saved pages that are older than the newest `keep`."""
         count = len(self.paged)
         newest = {self.paged.at(i) for i in range(max(0, count - keep), count)}
-        for iteration in self._pages.keys() - newest - self.incomplete - self.dirty:
+        for iteration in self._pages.keys() - newest - self.dirty:
             del self._pages[iteration]
 
     def hear(self, rank: int, now: float, dropped: int, meta: Mapping[str, str]) -> None:
@@ -247,6 +244,7 @@ class Attempt:
 
     def fold_series(self, iteration: int, rank: int, series: str, fold: Fold) -> None:
         """Fold accepted partials into every fold that they belong to."""
+        self.dirty.add(iteration)
         self.page(iteration).fold_partials(rank, series, fold)
         self.seen.setdefault(series, Iterations())
         for scope in self._scopes(iteration):
@@ -254,9 +252,25 @@ class Attempt:
 
     def fold_scalar(self, iteration: int, rank: int, key: str, fold: ScalarFold) -> None:
         """Fold accepted scalars into every fold that they belong to."""
+        self.dirty.add(iteration)
         self.page(iteration).fold_scalars(rank, key, fold)
         for scope in self._scopes(iteration):
             scope.add_scalar(rank, key, fold)
+
+    def commit(self, iteration: int, rank: int, microbatches: int) -> bool:
+        """Take a rank's commit; False where it contradicts what is known, and changes nothing."""
+        self.dirty.add(iteration)
+        return self.page(iteration).commit(rank, microbatches)
+
+    def note(self, iteration: int, conflict: Conflict) -> bool:
+        """Count a conflict; False where it was counted before."""
+        conflicts = self.page(iteration).conflicts
+        if conflict in conflicts:
+            return False
+        self.dirty.add(iteration)
+        conflicts.add(conflict)
+        self.conflicts += 1
+        return True
 
     def _scopes(self, iteration: int) -> Iterator[Scope]:
         yield self.everything

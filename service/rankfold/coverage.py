@@ -12,6 +12,7 @@ from itertools import accumulate, islice
 
 from rankfold.attempt import Attempt, Iterations
 from rankfold.ledger import Attempts, Ledger
+from rankfold.partial import MAX_INDEX
 
 LISTED = 100
 
@@ -93,8 +94,14 @@ def judged_attempts(ledger: Ledger, selection: Selection) -> list[tuple[Attempt,
     return [(a, _lower(selection.last, a.last_effective)) for a in chosen]
 
 
-def coverage(ledger: Ledger, selection: Selection) -> Coverage:
-    """Return what a run's ranks reported against what was expected of them."""
+def coverage(ledger: Ledger, selection: Selection, listed: int = LISTED) -> Coverage:
+    """Return what a run's ranks reported against what was expected of them.
+
+    Args:
+        ledger: of the run.
+        selection: what to look at; without series, at all that were not superseded.
+        listed: how much of what is owed to name; naming it reads pages.
+    """
     judged = judged_attempts(ledger, selection)
     latest = judged[-1][0]
     found = Coverage(
@@ -104,9 +111,9 @@ def coverage(ledger: Ledger, selection: Selection) -> Coverage:
     )
     silent = (rank for rank in range(latest.expected) if rank not in latest.reporters)
     found.silent = list(islice(silent, LISTED)) if latest.world_size else []
-    names = ledger.series_names()
+    names = _effective_series(judged, selection)
     for (attempt, last), newest_commit in zip(judged, _newest_commits(judged), strict=True):
-        gaps = _cover(found, attempt, selection, last, names)
+        gaps = _cover(found, attempt, selection, last, names, listed)
         found.open += [i for i in gaps if newest_commit < i + 2]
     return found
 
@@ -121,7 +128,12 @@ def _newest_commits(judged: list[tuple[Attempt, int | None]]) -> list[int]:
 
 
 def _cover(
-    found: Coverage, attempt: Attempt, selection: Selection, last: int | None, names: list[str]
+    found: Coverage,
+    attempt: Attempt,
+    selection: Selection,
+    last: int | None,
+    names: list[str],
+    listed: int,
 ) -> list[int]:
     """Add one attempt's iterations up to `last`; return those that are not complete."""
     series = selection.series or names
@@ -131,7 +143,7 @@ def _cover(
     lowest, highest = attempt.covered.at(within[0]), attempt.covered.at(within[-1])
     found.first = lowest if found.first is None else min(found.first, lowest)
     found.last = highest if found.last is None else max(found.last, highest)
-    inside = sorted(i for i in attempt.incomplete if lowest <= i <= highest)
+    inside = _between(attempt.incomplete, lowest, highest)
     # The attempt keeps what is incomplete for any series: pages are read only to ask about some.
     incomplete = [i for i in inside if not selection.series or _incomplete(attempt, i, series)]
     absent = _absent(attempt, series, lowest, highest)
@@ -139,7 +151,7 @@ def _cover(
     found.incomplete += incomplete
     found.absent += sorted(absent)
     found.complete += len(within) - len(gaps)
-    room = LISTED - len(found.missing)
+    room = listed - len(found.missing)
     ranks = _expected_ranks(attempt)
     owed = (m for i in incomplete for m in _missing(attempt, i, series, ranks))
     found.missing += islice(owed, room)
@@ -166,18 +178,33 @@ def _absent(attempt: Attempt, series: Collection[str], first: int, last: int) ->
     return absent
 
 
-def missing_of_rank(ledger: Ledger, selection: Selection, rank: int) -> list[Missing]:
-    """Return what one rank owes over a selection, the first `LISTED` of it."""
-    series = selection.series or tuple(ledger.series_names())
-    owed = (
-        missing
-        for attempt, last in judged_attempts(ledger, selection)
-        for iteration in sorted(attempt.incomplete)
-        if (last is None or iteration <= last)
-        and (selection.first is None or iteration >= selection.first)
-        for missing in _missing(attempt, iteration, series, (rank,))
-    )
-    return list(islice(owed, LISTED))
+def missing_by_rank(
+    ledger: Ledger, selection: Selection, ranks: Collection[int]
+) -> dict[int, list[Missing]]:
+    """Return what each of the ranks owes over a selection, the first `LISTED` of it."""
+    owed: dict[int, list[Missing]] = {rank: [] for rank in ranks}
+    judged = judged_attempts(ledger, selection)
+    series = selection.series or _effective_series(judged, selection)
+    for attempt, last in judged:
+        for iteration in _between(attempt.incomplete, selection.first, last):
+            waiting = [rank for rank in ranks if len(owed[rank]) < LISTED]
+            if not waiting:
+                return owed
+            for missing in _missing(attempt, iteration, series, waiting):
+                owed[missing.rank].append(missing)
+    return {rank: missing[:LISTED] for rank, missing in owed.items()}
+
+
+def _between(iterations: Collection[int], first: int | None, last: int | None) -> list[int]:
+    low, high = -1 if first is None else first, MAX_INDEX if last is None else last
+    return sorted(i for i in iterations if low <= i <= high)
+
+
+def _effective_series(judged: list[tuple[Attempt, int | None]], selection: Selection) -> list[str]:
+    """Return the series that the judged attempts reported and no later one replaced."""
+    alone = isinstance(selection.attempts, int)
+    scopes = (a.everything if alone else a.effective for a, _ in judged)
+    return sorted({name for scope in scopes for name in scope.table.series})
 
 
 def _expected_ranks(attempt: Attempt) -> Collection[int]:

@@ -254,8 +254,8 @@ class Ledger:
 
     def _take_commits(self, attempt: Attempt, report: Report) -> None:
         for commit in report.commits:
-            page = attempt.open_page(commit.iteration)
-            if not page.commit(report.rank, commit.microbatches):
+            attempt.open_page(commit.iteration)
+            if not attempt.commit(commit.iteration, report.rank, commit.microbatches):
                 conflict = Conflict("commit", "", report.rank, commit.microbatches)
                 self._note(attempt, commit.iteration, conflict)
 
@@ -268,12 +268,7 @@ class Ledger:
 
     def _note(self, attempt: Attempt, iteration: int, conflict: Conflict) -> None:
         """Count a conflict once, however often it is sent."""
-        conflicts = attempt.page(iteration).conflicts
-        if conflict in conflicts:
-            return
-        conflicts.add(conflict)
-        attempt.conflicts += 1
-        if len(self.notes) < KEPT_CONFLICTS:
+        if attempt.note(iteration, conflict) and len(self.notes) < KEPT_CONFLICTS:
             self.notes.append(ConflictNote(attempt.number, iteration, conflict, _words(conflict)))
 
 

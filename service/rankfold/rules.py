@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from rankfold.errors import InvalidRules
 from rankfold.exact import deviation, from_units, mean
 from rankfold.fold import Fold, ScalarFold
+from rankfold.names import name_fault
 
 
 class Rule(StrEnum):
@@ -128,7 +129,10 @@ def _reported(fold: Fold, key: KeyRule) -> bool:
 
 @dataclass(frozen=True)
 class Pattern:
-    """An exact name or a glob (`*` any characters, `?` one); the more literal one wins."""
+    """An exact name or a glob (`*` any characters, `?` one).
+
+    The more literal one wins, and of two that are as literal the later one in the file.
+    """
 
     text: str
 
@@ -174,7 +178,7 @@ class RuleSet:
         matching = [p for p in self.scalars if p.matches(key)]
         if not matching:
             return None
-        return self.scalars[max(matching, key=lambda p: p.specificity)]
+        return self.scalars[sorted(matching, key=lambda p: p.specificity)[-1]]
 
     def read_series(self, series: str, fold: Fold) -> Iterator[Key]:
         """Yield each key of a series with its value."""
@@ -236,6 +240,8 @@ def _parse_rule(where: str, value: Any, allowed: frozenset[Rule]) -> Rule:
 
 def _parse_key(glob: str, suffix: str, entry: Any) -> KeyRule | None:
     where = f'series."{glob}".{suffix}'
+    if fault := name_fault(suffix):
+        raise InvalidRules(f"{where}: the key's ending {fault}")
     if entry is False:
         return None
     entry = _table(where, entry)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from rankfold import answers
-from rankfold.coverage import Selection, missing_of_rank
+from rankfold.coverage import Missing, Selection, missing_by_rank
 from rankfold.errors import StoreUnavailable
 from rankfold.gate import Policy
 from rankfold.ledger import Attempts, Ledger
@@ -150,8 +150,9 @@ class Aggregator:
             known = {rank for attempt in chosen for rank in attempt.reporters}
             known.update(range(chosen[-1].world_size or 0))
             shown, more = _page(known, limit, after, int)
+            owed = missing_by_rank(ledger, Selection(attempts=attempts), shown)
             return {
-                "items": [_rank(ledger, attempts, rank) for rank in shown],
+                "items": [_rank(ledger, attempts, rank, owed[rank]) for rank in shown],
                 "next": more,
             }
 
@@ -218,18 +219,17 @@ def _page(
     return rest[:limit], name(rest[limit - 1]) if len(rest) > limit else None
 
 
-def _rank(ledger: Ledger, attempts: Attempts, rank: int) -> answers.RankAnswer:
+def _rank(ledger: Ledger, attempts: Attempts, rank: int, owed: list[Missing]) -> answers.RankAnswer:
     """Describe a rank by the latest of the chosen attempts in which it has reported."""
     chosen = ledger.chosen(attempts)
     attempt = next((a for a in reversed(chosen) if rank in a.reporters), chosen[-1])
     reporter = attempt.reporters.get(rank)
-    missing = missing_of_rank(ledger, Selection(attempts=attempts), rank)
     return {
         "rank": rank,
         "attempt": attempt.number,
         "last_iteration": reporter.last_iteration if reporter else None,
         "last_report": reporter.last_report if reporter else None,
         "dropped": reporter.dropped if reporter else 0,
-        "missing": [present.missing(m) for m in missing],
+        "missing": [present.missing(m) for m in owed],
         "keys": present.values(present.keys(ledger, ledger.totals(attempts, rank)), ()),
     }

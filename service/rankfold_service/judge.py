@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from rankfold import answers
-from rankfold.coverage import Selection, coverage
+from rankfold.coverage import LISTED, Selection, coverage
 from rankfold.fold import Fold
 from rankfold.gate import Evidence, Gate, Policy, Verdict, evaluate, in_progress
 from rankfold.ledger import Attempts, ConflictNote, Ledger
@@ -111,14 +111,14 @@ class Judge:
             "gate": self._live(ledger)[0].gate.value,
         }
 
-    def _evidence(self, ledger: Ledger, selection: Selection) -> Evidence:
+    def _evidence(self, ledger: Ledger, selection: Selection, listed: int) -> Evidence:
         """Gather what a verdict needs: mismatches over the attempts asked for, by default all."""
         table = range_totals(ledger, selection)
         names = selection.series or ledger.series_names()
         state = self.state(ledger)
         return Evidence(
             series={name: table.series.get(name, Fold()) for name in names},
-            coverage=coverage(ledger, selection),
+            coverage=coverage(ledger, selection, listed),
             conflicts=sum(a.conflicts for a in ledger.chosen(selection.attempts)),
             dropped=_dropped(ledger, selection.attempts),
             finished=state == "finished",
@@ -126,12 +126,12 @@ class Judge:
         )
 
     def _live(self, ledger: Ledger) -> tuple[Verdict, Evidence]:
-        evidence = self._evidence(ledger, Selection(attempts="all"))
+        evidence = self._evidence(ledger, Selection(attempts="all"), listed=0)
         return evaluate(Policy(live=True), evidence), evidence
 
     def gate(self, ledger: Ledger, selection: Selection, policy: Policy) -> answers.GateAnswer:
         """Return the verdict on a run, and why."""
-        evidence = self._evidence(ledger, selection)
+        evidence = self._evidence(ledger, selection, LISTED)
         verdict = evaluate(policy, evidence)
         covered = evidence.coverage
         return {

@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from rankfold.wire import name_fault
+from rankfold.names import name_fault
 
 DEFAULT_URL = "http://127.0.0.1:9814"
 DEFAULT_PROJECT = "default"

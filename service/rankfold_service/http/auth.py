@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from rankfold.errors import Forbidden, InvalidTokens, Unauthenticated
-from rankfold.wire import name_fault
+from rankfold.names import name_fault
 
 Scope = Literal["write", "read", "admin"]
 SCOPES: tuple[Scope, ...] = ("write", "read", "admin")

@@ -12,9 +12,10 @@ from operator import eq, ge
 from typing import Any
 
 from rankfold.errors import FieldError, Inconsistent, TooLarge
+from rankfold.names import name_fault
 from rankfold.partial import PartialColumns, Worst, faults, number_from_json
 from rankfold.rules import Rule, RuleSet
-from rankfold.wire import MAX_ITEMS, Commit, Report, ScalarColumns, field_error, name_fault
+from rankfold.wire import MAX_ITEMS, Commit, Report, ScalarColumns, field_error
 from rankfold_service.http.parse import MAX_FAULTS, parse
 from rankfold_service.http.shapes import FINISH, REPORT
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidat
 from rankfold.coverage import Selection
 from rankfold.gate import Policy
 from rankfold.ledger import Attempts
+from rankfold.names import MAX_NAME
 from rankfold.partial import MAX_COUNT, MAX_INDEX
-from rankfold.wire import MAX_NAME
 
 MAX_PAGE = 1000
 

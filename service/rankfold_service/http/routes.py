@@ -12,7 +12,8 @@ from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from rankfold import answers
 from rankfold.errors import NotFound
-from rankfold.wire import API_VERSION, MAX_NAME, name_fault
+from rankfold.names import MAX_NAME, name_fault
+from rankfold.wire import API_VERSION
 from rankfold_service.aggregate import Aggregator
 from rankfold_service.http.auth import Scope
 from rankfold_service.http.body import read_body

@@ -8,8 +8,9 @@ from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict  # pydantic takes no other on Python 3.11
 
 from rankfold.answers import JsonObject
+from rankfold.names import MAX_NAME
 from rankfold.partial import MAX_COUNT, MAX_INDEX
-from rankfold.wire import MAX_META, MAX_META_VALUE, MAX_NAME
+from rankfold.wire import MAX_META, MAX_META_VALUE
 
 _CONTROL = r"\x00-\x1f\x7f-\x9f"
 

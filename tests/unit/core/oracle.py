@@ -153,8 +153,11 @@ class Oracle:
 
     def coverage(self, selection: Selection) -> dict[str, Any]:
         """Return what the ledger's coverage must say of a selection."""
-        names = selection.series or tuple(sorted({i[3] for i in self.partials}))
         attempts = selection.attempts
+        judged = "effective" if attempts == "all" else attempts
+        names = selection.series or tuple(
+            sorted({i[3] for i in self.partials if self.counts(judged, i[0], i[1])})
+        )
         found: dict[str, list[int]] = {"complete": [], "incomplete": [], "absent": []}
         opened, spoken = [], []
         for number in sorted(self.ranks):
@@ -167,7 +170,6 @@ class Oracle:
                 default=-1,
             )
             for iteration in self.covered(number):
-                judged = "effective" if attempts == "all" else attempts
                 low, high = selection.first, selection.last
                 if (
                     not self.counts(judged, number, iteration)

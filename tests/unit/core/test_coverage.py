@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rankfold.coverage import LISTED, Coverage, Missing, Selection, coverage, missing_of_rank
+from rankfold.coverage import LISTED, Coverage, Missing, Selection, coverage, missing_by_rank
 from rankfold.errors import NotFound
 from rankfold.wire import Report
 from unit.core.builders import OTHER, SERIES, Shelf, ledger_of, partial, report
@@ -175,7 +175,7 @@ def test_coverage_of_an_unknown_attempt_is_not_found() -> None:
         covered(report(), attempts=3)
 
 
-def test_missing_of_rank_lists_only_its_own() -> None:
+def test_missing_by_rank_lists_what_each_owes() -> None:
     """A rank is told what it owes, over what is not superseded, in the range that is asked for."""
     ledger = ledger_of(
         report(0, [partial(0, 0)], commits=[(0, 2), (1, 0)], world_size=2),
@@ -185,11 +185,26 @@ def test_missing_of_rank_lists_only_its_own() -> None:
         full(0, 5, attempt=1, world_size=2),
     )
     owed = [Missing(0, 0, 0, SERIES, (1,)), Missing(2, 0, 0)]
-    assert missing_of_rank(ledger, Selection(), 0) == owed
-    assert missing_of_rank(ledger, Selection(last=1), 0) == owed[:1]
-    assert missing_of_rank(ledger, Selection(first=1), 0) == owed[1:]
-    assert missing_of_rank(ledger, Selection(attempts=1), 0) == []
-    assert missing_of_rank(ledger, Selection(), 1) == [Missing(2, 0, 1), Missing(5, 1, 1)]
+    assert missing_by_rank(ledger, Selection(), [0])[0] == owed
+    assert missing_by_rank(ledger, Selection(last=1), [0])[0] == owed[:1]
+    assert missing_by_rank(ledger, Selection(first=1), [0])[0] == owed[1:]
+    assert missing_by_rank(ledger, Selection(attempts=1), [0])[0] == []
+    assert missing_by_rank(ledger, Selection(), [0, 1]) == {
+        0: owed,
+        1: [Missing(2, 0, 1), Missing(5, 1, 1)],
+    }
+
+
+def test_missing_by_rank_stops_at_what_is_listed() -> None:
+    """A rank that is far behind is told the first hundred things, at the cost of a hundred."""
+    shelf = Shelf()
+    ledger = shelf.ledger()
+    ledger.apply(full(0, *range(300), world_size=2), 1.0)
+    shelf.save(ledger, keep=0)
+    before = shelf.loads
+    owed = missing_by_rank(ledger, Selection(), [1])[1]
+    assert owed == [Missing(i, 0, 1) for i in range(LISTED)]
+    assert shelf.loads - before == LISTED
 
 
 def test_coverage_of_everything_loads_no_page_of_what_is_complete() -> None:

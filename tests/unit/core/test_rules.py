@@ -252,3 +252,10 @@ def test_empty_rules_file_changes_nothing() -> None:
 def test_value_is_finite_when_it_is_an_ordinary_number(value: Any, finite: bool) -> None:
     """Integers of any size are; null and NaN are not."""
     assert is_finite(value) is finite
+
+
+def test_rules_refuse_an_ending_that_no_key_may_have() -> None:
+    """An ending with a control character would make a key that nothing can show."""
+    text = '[series."*"]\n"a\\nb" = { rule = "sum", field = "count" }'
+    with pytest.raises(InvalidRules, match="control characters"):
+        RuleSet.parse(text)

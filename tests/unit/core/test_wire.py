@@ -10,15 +10,8 @@ import pytest
 import rankfold
 from rankfold import answers
 from rankfold.errors import FieldError
-from rankfold.wire import (
-    MAX_NAME,
-    REPORT_PATH,
-    Receipt,
-    escape_pointer,
-    field_error,
-    name_fault,
-    pointer,
-)
+from rankfold.names import MAX_NAME, name_fault
+from rankfold.wire import REPORT_PATH, Receipt, escape_pointer, field_error, pointer
 from unit.core.builders import partial, report, scalar
 
 

@@ -19,8 +19,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from rankfold.gate import Gate
 from rankfold.ledger import Ledger
+from rankfold.names import name_fault
 from rankfold.rules import Rule, RuleSet
-from rankfold.wire import name_fault
 from rankfold_service.exposition import OPENMETRICS, TEXT, Exposition, gauges, negotiate
 from rankfold_service.judge import RunSnapshot
 from rankfold_service.telemetry import Telemetry
