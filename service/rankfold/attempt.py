@@ -110,6 +110,7 @@ class Attempt:
         seen: by series, those of the worked iterations in which a rank reported it.
         incomplete: the covered iterations that are not complete.
         last_commit: the highest iteration that a rank has committed.
+        horizon: below it, complete iterations have their contents folded away.
         dirty: pages that changed since they were last saved.
     """
 
@@ -133,6 +134,7 @@ class Attempt:
         self.seen: dict[str, Iterations] = {}
         self.incomplete: set[int] = set()
         self.last_commit: int | None = None
+        self.horizon = 0
         self.dirty: set[int] = set()
         self._pages: dict[int, Page] = {}
         self._load_page = load_page
@@ -293,6 +295,22 @@ class Attempt:
             self.incomplete.discard(iteration)
         else:
             self.incomplete.add(iteration)
+
+    def fold_away(self, touched: Iterable[int], keep: int) -> None:
+        """Let go of the contents of complete iterations that are older than the newest `keep`.
+
+        Args:
+            touched: what has just changed and may have become complete.
+            keep: how many of the newest iterations stay as they were reported, at least 1.
+        """
+        if len(self.paged) <= keep:
+            return
+        before, self.horizon = self.horizon, self.paged.at(len(self.paged) - keep)
+        newly_old = map(self.paged.at, self.paged.within(before, self.horizon - 1))
+        for iteration in {*newly_old, *(i for i in touched if i < before)}:
+            complete = iteration in self.covered and iteration not in self.incomplete
+            if complete and self.open_page(iteration).fold_away():
+                self.dirty.add(iteration)
 
     def newest_complete(self) -> int | None:
         """Return the highest complete iteration that is not superseded."""

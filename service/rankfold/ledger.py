@@ -18,6 +18,7 @@ from rankfold.wire import Receipt, Report, field_error
 Attempts = Literal["effective", "all"] | int
 
 KEPT_CONFLICTS = 100
+KEPT_ITERATIONS = 16
 
 
 class Binding(NamedTuple):
@@ -73,20 +74,22 @@ class Ledger:
     notes: list[ConflictNote] = field(default_factory=list)
     load_page: Callable[[int, int], Page] | None = None
 
-    def apply(self, report: Report, now: float) -> Receipt:
+    def apply(self, report: Report, now: float, keep: int = KEPT_ITERATIONS) -> Receipt:
         """Take a whole report, or nothing of it.
 
         Args:
             report: valid in itself; what contradicts the run is found here.
             now: when it arrived, in seconds since the epoch.
+            keep: of how many of the newest iterations the contents stay known; a late copy of an
+                older, complete one is a duplicate whatever its content.
 
         Raises:
             Inconsistent: it contradicts the attempt's world size or the run's names.
         """
         self._check(report)
-        return self.take(report, now)
+        return self.take(report, now, keep)
 
-    def take(self, report: Report, now: float) -> Receipt:
+    def take(self, report: Report, now: float, keep: int = KEPT_ITERATIONS) -> Receipt:
         """Take a report that was applied before: what `apply` does after its checks."""
         attempt = self._attempt(report.attempt, now)
         if attempt.world_size is None and report.world_size is not None:
@@ -105,6 +108,7 @@ class Ledger:
         self._take_commits(attempt, report)
         for iteration in touched:
             attempt.judge(iteration)
+        attempt.fold_away(touched, keep)
         return Receipt(tally.accepted, tally.duplicates, tally.conflicts)
 
     def finish(self, number: int) -> None:

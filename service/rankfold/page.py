@@ -36,22 +36,28 @@ class Conflict(NamedTuple):
 
 
 class SeriesCell:
-    """One rank's partials of one series in one iteration: contents by microbatch, and a fold."""
+    """One rank's partials of one series in one iteration: contents by microbatch, and a fold.
+
+    A content that was folded away is None: its microbatch is still known.
+    """
 
     __slots__ = ("contents", "fold")
 
     def __init__(self) -> None:
-        self.contents: dict[int, PartialContent] = {}
+        self.contents: dict[int, PartialContent | None] = {}
         self.fold = Fold()
 
 
 class ScalarCell:
-    """One rank's scalars of one key in one iteration: contents by microbatch, and a fold."""
+    """One rank's scalars of one key in one iteration: contents by microbatch, and a fold.
+
+    A content that was folded away is None: its microbatch is still known.
+    """
 
     __slots__ = ("contents", "fold")
 
     def __init__(self) -> None:
-        self.contents: dict[int, ScalarContent] = {}
+        self.contents: dict[int, ScalarContent | None] = {}
         self.fold = ScalarFold()
 
 
@@ -96,7 +102,7 @@ def decide(
         known: contents by microbatch; the accepted ones are added.
         microbatches: of the arrivals, in order.
         contents: of the arrivals, in the same order.
-        same: whether two contents of one identity agree.
+        same: whether two contents of one identity agree; asked only of contents that are kept.
         limit: how many microbatches the rank has committed, or None before its commit.
     """
     new = dict(zip(microbatches, contents, strict=True))
@@ -117,7 +123,7 @@ def decide(
         first = known.setdefault(microbatch, content)
         if first is content:
             accepted.append(index)
-        elif same(first, content):
+        elif first is None or same(first, content):
             duplicates.append(index)
         else:
             conflicts.append(index)
@@ -215,6 +221,23 @@ class Page:
             self.table.add_series(series, fold)
         for _, key, scalar in self.scalar_cells():
             self.table.add_scalar(key, scalar)
+
+    def fold_away(self) -> bool:
+        """Let go of contents that a fold of several holds; False where there was none.
+
+        The content of a cell with a single microbatch is its fold, so it stays and still tells
+        a conflict from a duplicate.
+        """
+        crowded: list[SeriesCell | ScalarCell] = [
+            cell
+            for kind in (self.series, self.scalars)
+            for ranks in kind.values()
+            for cell in ranks.values()
+            if len(cell.contents) > 1
+        ]
+        for cell in crowded:
+            cell.contents = dict.fromkeys(cell.contents)
+        return bool(crowded)
 
     @property
     def counts_for_coverage(self) -> bool:

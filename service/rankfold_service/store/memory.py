@@ -5,17 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rankfold.errors import NotFound, RankfoldError, RequestError
-from rankfold.ledger import Ledger
+from rankfold.ledger import KEPT_ITERATIONS, Ledger
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival
 
 
 class MemoryStore:
-    """Keeps the ledger of each run in a dict."""
+    """Keeps the ledger of each run in a dict.
 
-    def __init__(self, rules: RuleSet) -> None:
+    Args:
+        rules: the rules in force.
+        keep_iterations: of how many of the newest iterations of each attempt the contents stay
+            known; see `Ledger.apply`.
+    """
+
+    def __init__(self, rules: RuleSet, *, keep_iterations: int = KEPT_ITERATIONS) -> None:
         self.rules = rules
+        self.keep_iterations = keep_iterations
         self.ledgers: dict[tuple[str, str], Ledger] = {}
 
     def open_ledger(self, project: str, run: str) -> Ledger:
@@ -25,7 +32,7 @@ class MemoryStore:
     def apply(self, report: Report, now: float) -> Receipt:
         """Take one report whole; a run becomes known only with its first good one."""
         ledger = self.open_ledger(report.project, report.run)
-        receipt = ledger.apply(report, now)
+        receipt = ledger.apply(report, now, self.keep_iterations)
         self.ledgers[report.project, report.run] = ledger
         return receipt
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from rankfold.errors import ConfigurationError
+from rankfold.ledger import KEPT_ITERATIONS
 from rankfold.rules import RuleSet
 from rankfold_service.store import Store
 from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.migrate import migrate_file
 from rankfold_service.store.sqlite import (
     DEFAULT_CHECKPOINT_BYTES,
-    DEFAULT_KEEP_ITERATIONS,
     SqliteStore,
 )
 
@@ -23,7 +23,7 @@ def open_store(
     url: str,
     rules: RuleSet,
     *,
-    keep_iterations: int = DEFAULT_KEEP_ITERATIONS,
+    keep_iterations: int = KEPT_ITERATIONS,
     checkpoint_bytes: int = DEFAULT_CHECKPOINT_BYTES,
 ) -> Store:
     """Return the store that a URL names.
@@ -31,7 +31,7 @@ def open_store(
     Args:
         url: `sqlite:///relative.db`, `sqlite:////absolute.db`, or `memory://`, which forgets.
         rules: the rules in force.
-        keep_iterations: complete iterations that stay in memory, per attempt.
+        keep_iterations: newest iterations of each attempt that stay as reported.
         checkpoint_bytes: how long a journal may grow.
 
     Raises:
@@ -39,7 +39,7 @@ def open_store(
         StoreRefused: the store must not be opened.
     """
     if url == _MEMORY:
-        return MemoryStore(rules)
+        return MemoryStore(rules, keep_iterations=keep_iterations)
     return SqliteStore(
         sqlite_path(url),
         rules,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from rankfold.attempt import Attempt, Iterations, Reporter, Scope
@@ -25,14 +25,14 @@ def pack_page(page: Page) -> bytes:
             "conflicts": sorted(page.conflicts),
             "series": {
                 series: [
-                    [rank, _fold(cell.fold), [[m, *c] for m, c in cell.contents.items()]]
+                    [rank, _fold(cell.fold), *_contents(cell.contents)]
                     for rank, cell in ranks.items()
                 ]
                 for series, ranks in page.series.items()
             },
             "scalars": {
                 key: [
-                    [rank, _scalar(cell.fold), [[m, *c] for m, c in cell.contents.items()]]
+                    [rank, _scalar(cell.fold), *_contents(cell.contents)]
                     for rank, cell in ranks.items()
                 ]
                 for key, ranks in page.scalars.items()
@@ -48,9 +48,9 @@ def unpack_page(data: bytes) -> Page:
     page.commits = dict(plain["commits"])
     page.conflicts = {Conflict(*c) for c in plain["conflicts"]}
     for series, ranks in plain["series"].items():
-        page.series[series] = {rank: _series_cell(fold, rows) for rank, fold, rows in ranks}
+        page.series[series] = {rank: _series_cell(*rest) for rank, *rest in ranks}
     for key, ranks in plain["scalars"].items():
-        page.scalars[key] = {rank: _scalar_cell(fold, rows) for rank, fold, rows in ranks}
+        page.scalars[key] = {rank: _scalar_cell(*rest) for rank, *rest in ranks}
     page.recount()
     return page
 
@@ -103,13 +103,14 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "seen": {series: _runs(seen) for series, seen in attempt.seen.items()},
         "incomplete": sorted(attempt.incomplete),
         "last_commit": attempt.last_commit,
+        "horizon": attempt.horizon,
     }
 
 
 def _fill_attempt(attempt: Attempt, plain: dict[str, Any]) -> None:
     for name in (
         *("world_size", "meta", "finished", "conflicts"),
-        *("first_iteration", "cut", "last_commit"),
+        *("first_iteration", "cut", "last_commit", "horizon"),
     ):
         setattr(attempt, name, plain[name])
     attempt.reporters = {rank: Reporter(*rest) for rank, *rest in plain["reporters"]}
@@ -190,17 +191,27 @@ def _unexact(pair: list[int]) -> int:
     return pair[0] << pair[1]
 
 
-def _series_cell(fold: list[Any], rows: list[list[Any]]) -> SeriesCell:
+def _contents(contents: Mapping[int, tuple[Any, ...] | None]) -> tuple[list[Any], list[Any]]:
+    """Return the contents that are kept, and the microbatches whose contents were folded away."""
+    kept = [[m, *content] for m, content in contents.items() if content is not None]
+    return kept, _runs(sorted(m for m, content in contents.items() if content is None))
+
+
+def _series_cell(fold: list[Any], rows: list[Any], folded: list[list[int]]) -> SeriesCell:
     cell = SeriesCell()
     cell.fold = _unfold(fold)
-    cell.contents = {m: (count, valid, bad, top, sum_) for m, count, valid, bad, top, sum_ in rows}
+    cell.contents = dict.fromkeys(_unruns(folded))
+    for microbatch, count, valid, nonfinite, max_, sum_ in rows:
+        cell.contents[microbatch] = (count, valid, nonfinite, max_, sum_)
     return cell
 
 
-def _scalar_cell(fold: list[Any], rows: list[list[Any]]) -> ScalarCell:
+def _scalar_cell(fold: list[Any], rows: list[Any], folded: list[list[int]]) -> ScalarCell:
     cell = ScalarCell()
     cell.fold = _unscalar(fold)
-    cell.contents = {m: (value, weight, Rule(rule)) for m, value, weight, rule in rows}
+    cell.contents = dict.fromkeys(_unruns(folded))
+    for microbatch, value, weight, rule in rows:
+        cell.contents[microbatch] = (value, weight, Rule(rule))
     return cell
 
 

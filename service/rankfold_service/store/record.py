@@ -34,11 +34,13 @@ class Entry:
     Attributes:
         op: `report`, or what was asked for the run.
         now: when it arrived, in seconds since the epoch.
+        keep: of how many iterations the contents stayed known then.
         report: the report; for the other two only its project, run and attempt count.
     """
 
     op: Literal["report", "finish", "delete"]
     now: float
+    keep: int
     report: Report
 
 
@@ -56,6 +58,7 @@ def pack(entry: Entry) -> bytes:
     header = {
         "op": entry.op,
         "now": entry.now,
+        "keep": entry.keep,
         "project": report.project,
         "run": report.run,
         "attempt": report.attempt,
@@ -130,7 +133,7 @@ def _unpack(body: bytes) -> Entry:
         meta=header["meta"],
         dropped=header["dropped"],
     )
-    return Entry(header["op"], header["now"], report)
+    return Entry(header["op"], header["now"], header["keep"], report)
 
 
 def _unpack_partials(header: dict[str, Any], read: _ColumnReader, count: int) -> PartialColumns:

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Literal
 
 from rankfold.errors import RankfoldError, RequestError, StoreUnavailable
-from rankfold.ledger import Ledger
+from rankfold.ledger import KEPT_ITERATIONS, Ledger
 from rankfold.page import Page
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
@@ -44,7 +44,6 @@ Name = tuple[str, str]
 _log = logging.getLogger("rankfold.store")
 
 DEFAULT_CHECKPOINT_BYTES = 8 * 1024 * 1024
-DEFAULT_KEEP_ITERATIONS = 16
 
 
 class SqliteStore(MemoryStore):
@@ -54,7 +53,7 @@ class SqliteStore(MemoryStore):
         path: of the SQLite file; a new one is made where there is none.
         rules: the rules in force.
         checkpoint_bytes: bring the tables up to date once the journal is longer.
-        keep_iterations: complete iterations that stay in memory, per attempt.
+        keep_iterations: newest iterations of each attempt that stay in memory as reported.
 
     Raises:
         StoreRefused: the file must not be opened; the message says what to do.
@@ -66,12 +65,11 @@ class SqliteStore(MemoryStore):
         rules: RuleSet,
         *,
         checkpoint_bytes: int = DEFAULT_CHECKPOINT_BYTES,
-        keep_iterations: int = DEFAULT_KEEP_ITERATIONS,
+        keep_iterations: int = KEPT_ITERATIONS,
     ) -> None:
-        super().__init__(rules)
+        super().__init__(rules, keep_iterations=keep_iterations)
         self.path = path
         self._checkpoint_bytes = checkpoint_bytes
-        self._keep = keep_iterations
         self._stale = False
         self._journal_bytes = 0
         self._checkpoint_due = checkpoint_bytes
@@ -92,7 +90,7 @@ class SqliteStore(MemoryStore):
         with self._durably():
             outcomes = super().ingest(arrivals)
             entries = [
-                Entry("report", arrival.now, arrival.report)
+                Entry("report", arrival.now, self.keep_iterations, arrival.report)
                 for arrival, outcome in zip(arrivals, outcomes, strict=True)
                 if isinstance(outcome, Receipt)
             ]
@@ -104,13 +102,13 @@ class SqliteStore(MemoryStore):
         """See `Store.finish`."""
         with self._durably():
             super().finish(project, run, attempt)
-            self._append([Entry("finish", time.time(), Report(run, 0, project, attempt))])
+            self._append([self._entry("finish", Report(run, 0, project, attempt))])
 
     def delete(self, project: str, run: str) -> None:
         """See `Store.delete`."""
         with self._durably():
             super().delete(project, run)
-            self._append([Entry("delete", time.time(), Report(run, 0, project))])
+            self._append([self._entry("delete", Report(run, 0, project))])
 
     def probe(self) -> None:
         """See `Store.probe`."""
@@ -118,6 +116,9 @@ class SqliteStore(MemoryStore):
             self._transaction(
                 lambda: self._connection.execute("UPDATE probe SET at = ?", (time.time(),))
             )
+
+    def _entry(self, op: Literal["finish", "delete"], about: Report) -> Entry:
+        return Entry(op, time.time(), self.keep_iterations, about)
 
     def _append(self, entries: Sequence[Entry]) -> None:
         """Make entries durable, in one commit, and remember what they changed."""
@@ -239,7 +240,7 @@ class SqliteStore(MemoryStore):
             super().finish(report.project, report.run, report.attempt)
         else:
             ledger = self.open_ledger(report.project, report.run)
-            ledger.take(report, entry.now)
+            ledger.take(report, entry.now, entry.keep)
             self.ledgers[report.project, report.run] = ledger
         self._mark(entry)
 
@@ -294,7 +295,7 @@ class SqliteStore(MemoryStore):
         for name in self._changed:
             for attempt in self.ledgers[name].attempts.values():
                 attempt.dirty.clear()
-                attempt.forget_pages(self._keep)
+                attempt.forget_pages(self.keep_iterations)
         self._changed.clear()
         self._deleted.clear()
         self._journal_bytes = 0
