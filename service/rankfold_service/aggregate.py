@@ -17,6 +17,7 @@ from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
 from rankfold_service import present
 from rankfold_service.judge import Ages, Judge, RunSnapshot
+from rankfold_service.retention import Retention, forget
 from rankfold_service.store import Store
 from rankfold_service.writer import Writer
 
@@ -31,15 +32,23 @@ class Aggregator:
         writer: runs the calls of the store.
         rules: the rules in force.
         ages: when silence matters.
+        retention: which runs are forgotten.
         now: the wall clock, in seconds since the epoch.
     """
 
     def __init__(
-        self, writer: Writer, rules: RuleSet, ages: Ages, now: Callable[[], float]
+        self,
+        writer: Writer,
+        rules: RuleSet,
+        ages: Ages,
+        retention: Retention,
+        now: Callable[[], float],
     ) -> None:
         self.rules = rules
         self._writer = writer
         self._judge = Judge(ages, now)
+        self._retention = retention
+        self._now = now
 
     async def ingest(self, report: Report) -> Receipt:
         """Take a report; when this returns, it is durable.
@@ -196,6 +205,14 @@ class Aggregator:
             ]
 
         return await self._writer.call(read)
+
+    async def forget(self) -> list[tuple[str, str]]:
+        """Delete the runs that the operator does not want to keep; return their names."""
+
+        def tidy(store: Store) -> list[tuple[str, str]]:
+            return forget(store, self._retention, self._now(), self._judge.running)
+
+        return await self._writer.call(tidy) if self._retention.on else []
 
     async def probe(self) -> None:
         """Write something durable, as a report would be.

@@ -92,6 +92,10 @@ class Judge:
             return "finished"
         return "stale" if self.silence(ledger) > self._ages.stale else "running"
 
+    def running(self, ledger: Ledger) -> bool:
+        """Whether a run is neither finished nor stale."""
+        return self.state(ledger) == "running"
+
     def shown(self, ledger: Ledger) -> bool:
         """Whether the gauges still show a run."""
         ages = self._ages

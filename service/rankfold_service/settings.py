@@ -101,6 +101,10 @@ class Settings:
     max_items: int = field(
         default=MAX_ITEMS, metadata=_how(_positive, "N", "longest list in one report; 413 beyond")
     )
+    max_in_flight: int = field(
+        default=64 * 1024 * 1024,
+        metadata=_how(_positive, "BYTES", "bodies that are worked on at once; 429 beyond"),
+    )
     queue_limit: int = field(
         default=4096,
         metadata=_how(_positive, "N", "reports that may wait for a commit; 429 beyond"),
@@ -112,18 +116,34 @@ class Settings:
         ),
     )
     scrape_cache: float = field(
-        default=0.5,
-        metadata=_how(_seconds, "SECONDS", "how long a rendered scrape answers further ones"),
+        default=0.0,
+        metadata=_how(
+            _seconds, "SECONDS", "how long a rendered scrape answers further ones; 0 for none"
+        ),
     )
     keep_iterations: int = field(
         default=16,
         metadata=_how(
-            _positive, "N", "newest iterations of each attempt whose details stay in memory"
+            _positive, "N", "newest iterations of each attempt that are kept by microbatch"
         ),
     )
     checkpoint_bytes: int = field(
         default=8 * 1024 * 1024,
         metadata=_how(_positive, "BYTES", "size at which the store's log is folded into tables"),
+    )
+    retain_age: float | None = field(
+        default=None,
+        metadata=_how(
+            _seconds, "SECONDS", "how long after its last report a run is deleted; none keeps all"
+        ),
+    )
+    retain_bytes: int | None = field(
+        default=None,
+        metadata=_how(
+            _positive,
+            "BYTES",
+            "size of the store beyond which the longest silent runs are deleted; none keeps all",
+        ),
     )
     shutdown_grace: float = field(
         default=10.0,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from rankfold.errors import Overloaded, RankfoldError
+from rankfold.errors import Overloaded, RankfoldError, StoreUnavailable, Unavailable
 from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival, Store
 
@@ -91,7 +91,7 @@ class Writer:
         """Return a report's receipt once it is durable.
 
         Raises:
-            Overloaded: too many wait, or the writer is too far behind; nothing was applied.
+            Unavailable: too many wait, or the writer is too far behind; nothing was applied.
             RankfoldError: what the store said about this report.
         """
         task = _Task(_new_future(), Arrival(report, self._now()))
@@ -120,12 +120,12 @@ class Writer:
         if len(self._reports) >= self._queue_limit:
             raise Overloaded(f"{self._queue_limit} reports wait to be written already")
         if self.behind:
-            raise Overloaded("the store takes too long to write", retry_after=self._max_wait)
+            raise StoreUnavailable("the store takes too long to write", retry_after=self._max_wait)
 
     def _hand_over(self, queue: deque[_Task[T]], task: _Task[T]) -> None:
         with self._wake:
             if self._closing:
-                raise Overloaded("the aggregator is shutting down")
+                raise Unavailable("the aggregator is shutting down")
             queue.append(task)
             self._wake.notify()
 

@@ -43,6 +43,8 @@ COMMANDS = {
         f"{HERE}.rules:add_parser", "print the rules in force, and what a key matches"
     ),
     "migrate": Command(f"{HERE}.migrate:add_parser", "bring a store to the current schema"),
+    "backup": Command(f"{HERE}.backup:add_parser", "copy a store, also while it is in use"),
+    "verify": Command(f"{HERE}.verify:add_parser", "fold a store anew and compare its totals"),
     "demo": Command(f"{HERE}.demo:add_parser", "the whole way on real log-probs"),
 }
 

@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import os
 
 from rankfold_service.cli import options
-from rankfold_service.settings import Settings
 from rankfold_service.store.opening import migrate
-
-DEFAULT_STORE = Settings().store
 
 DESCRIPTION = """\
 Brings a store to the schema of this version and prints the migrations that it applied. A store
@@ -27,13 +23,7 @@ exit codes: 0 done, 2 wrong usage or a store that must not be opened
 
 def add_parser(subparsers: options.Subparsers) -> None:
     """Add `migrate` to the command line."""
-    parser = options.new_parser(subparsers, "migrate", run, DESCRIPTION, EPILOG)
-    parser.add_argument(
-        "--store",
-        metavar="URL",
-        default=os.environ.get("RANKFOLD_STORE") or DEFAULT_STORE,
-        help=f"the store (RANKFOLD_STORE, default: {DEFAULT_STORE})",
-    )
+    options.add_store(options.new_parser(subparsers, "migrate", run, DESCRIPTION, EPILOG))
 
 
 def run(args: argparse.Namespace) -> int:

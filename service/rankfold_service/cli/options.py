@@ -10,9 +10,11 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from rankfold.names import name_fault
+from rankfold_service.settings import Settings
 
 DEFAULT_URL = "http://127.0.0.1:9814"
 DEFAULT_PROJECT = "default"
+DEFAULT_STORE = Settings().store
 MAX_INDEX = 2**31 - 1
 MAX_COUNT = 2**53 - 1
 
@@ -47,6 +49,16 @@ def add_aggregator(parser: argparse.ArgumentParser) -> None:
         "--token",
         default=os.environ.get("RANKFOLD_TOKEN"),
         help="a token with the scope read, where it asks for one (RANKFOLD_TOKEN)",
+    )
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Add which store on this machine a command works on."""
+    parser.add_argument(
+        "--store",
+        metavar="URL",
+        default=os.environ.get("RANKFOLD_STORE") or DEFAULT_STORE,
+        help=f"the store (RANKFOLD_STORE, default: {DEFAULT_STORE})",
     )
 
 

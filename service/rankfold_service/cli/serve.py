@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import gc
 import logging
@@ -11,12 +12,13 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING
 
 import uvicorn
 
 from rankfold import __version__
+from rankfold.errors import RankfoldError
 from rankfold_service.aggregate import Aggregator
 from rankfold_service.cli import options
 from rankfold_service.cli.listening import bound, url_of
@@ -26,6 +28,7 @@ from rankfold_service.exposition import Exposition
 from rankfold_service.http.app import create_app
 from rankfold_service.http.auth import Tokens
 from rankfold_service.judge import Ages
+from rankfold_service.retention import Retention
 from rankfold_service.settings import Settings, add_settings, read_settings
 from rankfold_service.store.opening import open_store
 from rankfold_service.telemetry import Telemetry
@@ -37,6 +40,9 @@ if TYPE_CHECKING:
 # Longer than trainers pause between reports, so that their connections are still there.
 KEEP_ALIVE_SECONDS = 75
 BACKLOG = 2048
+TIDY_SECONDS = 60.0
+
+Tidy = Callable[[], Awaitable[object]]
 
 DESCRIPTION = """\
 Runs the aggregator: takes reports over HTTP, makes them durable, answers reads and scrapes. Prints
@@ -67,8 +73,8 @@ def run(args: argparse.Namespace) -> int:
     """Run the aggregator and return its exit code."""
     settings = read_settings(args, os.environ)
     configure_logging(settings.log_level, settings.log_format)
-    with bound(settings.host, settings.port) as listener, assembled(settings) as app:
-        server = Server(app, settings, listener)
+    with bound(settings.host, settings.port) as listener, assembled(settings) as (app, tidy):
+        server = Server(app, settings, listener, tidy)
         spare_collector()
         server.run(sockets=[listener])
     _log.info("stopped")
@@ -76,8 +82,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def assembled(settings: Settings) -> Iterator[ASGIApp]:
-    """Open what the settings name and yield the application; afterwards finish and close it all."""
+def assembled(settings: Settings) -> Iterator[tuple[ASGIApp, Tidy]]:
+    """Open what the settings name, yield the application and its housekeeping, and close it."""
     rules = load_rules(settings.rules)
     tokens = Tokens.load(settings.tokens) if settings.tokens else Tokens()
     telemetry = Telemetry()
@@ -94,11 +100,12 @@ def assembled(settings: Settings) -> Iterator[ASGIApp]:
         observe_commit=telemetry.observe_commit,
     )
     telemetry.watch_queue(lambda: writer.depth)
-    aggregator = Aggregator(writer, rules, ages(settings), time.time)
+    retention = Retention(settings.retain_age, settings.retain_bytes)
+    aggregator = Aggregator(writer, rules, ages(settings), retention, time.time)
     exposition = Exposition(aggregator.snapshot, telemetry, settings.scrape_cache)
     writer.start()
     try:
-        yield create_app(aggregator, exposition, telemetry, tokens, settings)
+        yield create_app(aggregator, exposition, telemetry, tokens, settings), aggregator.forget
     finally:
         writer.close()
 
@@ -113,6 +120,16 @@ def spare_collector() -> None:
     gc.set_threshold(100_000, 50, 1000)
 
 
+async def tidy_often(tidy: Tidy) -> None:
+    """Do the housekeeping once a minute; what fails is logged and tried again."""
+    while True:
+        try:
+            await tidy()
+        except RankfoldError as error:
+            _log.warning("runs could not be forgotten: %s", error)
+        await asyncio.sleep(TIDY_SECONDS)
+
+
 def ages(settings: Settings) -> Ages:
     """Return when silence matters."""
     return Ages(
@@ -125,7 +142,9 @@ def ages(settings: Settings) -> Ages:
 class Server(uvicorn.Server):
     """Says where it listens, and ends as a success when it is told to stop."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, listener: socket.socket) -> None:
+    def __init__(
+        self, app: ASGIApp, settings: Settings, listener: socket.socket, tidy: Tidy
+    ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
@@ -143,12 +162,21 @@ class Server(uvicorn.Server):
         )
         self._url = url_of(listener)
         self._store = settings.store
+        self._tidy = tidy
+        self._tidying: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen, and say so where a script can read it."""
         await super().startup(sockets)
         print(f"rankfold: listening on {self._url}", flush=True)
+        self._tidying = asyncio.create_task(tidy_often(self._tidy))
         _log.info("started", extra={"version": __version__, "store": without_password(self._store)})
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Stop the housekeeping, then what uvicorn stops."""
+        if self._tidying is not None:
+            self._tidying.cancel()
+        await super().shutdown(sockets)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

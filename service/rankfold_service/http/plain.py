@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from rankfold.errors import RankfoldError, Unavailable
 from rankfold.wire import REPORT_PATH, Receipt, Report
 from rankfold_service.http.body import read_body
+from rankfold_service.http.budget import Budget
 from rankfold_service.http.decode import decode_report
 from rankfold_service.http.parts import Parts, admit, parts_of
 
@@ -39,6 +40,7 @@ class ReportEndpoint:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._large = asyncio.Semaphore(MOST_LARGE)
+        self._budget = Budget(parts.settings.max_in_flight)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take one report; what a client sent that went away before its end is not applied."""
@@ -53,10 +55,13 @@ class ReportEndpoint:
     async def _take(self, request: Request) -> Receipt:
         parts = self._parts
         grant = parts.tokens.admit(request.headers.get("authorization"), "write")
-        body = await read_body(request.headers, request.stream(), parts.settings.max_body)
-        report = await self._decode(body)
-        grant.require(report.project)
-        return await parts.aggregator.ingest(report)
+        with self._budget.share() as share:
+            chunks = share.counted(request.stream())
+            body = await read_body(request.headers, chunks, parts.settings.max_body)
+            share.take(max(0, len(body) - share.size))  # what it unpacked to
+            report = await self._decode(body)
+            grant.require(report.project)
+            return await parts.aggregator.ingest(report)
 
     async def _decode(self, body: bytes) -> Report:
         rules, max_items = self._parts.aggregator.rules, self._parts.settings.max_items

@@ -67,6 +67,14 @@ class Store(Protocol):
         """
         ...
 
+    def size(self) -> int:
+        """Return how many bytes all runs take on disk.
+
+        Raises:
+            StoreUnavailable: it cannot be told now.
+        """
+        ...
+
     def probe(self) -> None:
         """Write something and make it durable, as a report would be.
 

@@ -66,6 +66,10 @@ class MemoryStore:
             raise NotFound(f"no run {run!r} is known in project {project!r}")
         return ledger
 
+    def size(self) -> int:
+        """See `Store.size`; memory takes no disk."""
+        return 0
+
     def probe(self) -> None:
         """See `Store.probe`; memory is always there."""
 

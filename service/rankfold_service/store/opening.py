@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from rankfold.audit import audit
 from rankfold.errors import ConfigurationError
 from rankfold.ledger import KEPT_ITERATIONS
 from rankfold.rules import RuleSet
-from rankfold_service.store import Store
+from rankfold_service.store import Store, copying
 from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.migrate import migrate_file
 from rankfold_service.store.sqlite import (
@@ -56,6 +58,31 @@ def migrate(url: str) -> list[str]:
         StoreRefused: the store cannot be migrated.
     """
     return migrate_file(sqlite_path(url))
+
+
+def verify(url: str) -> Iterator[str]:
+    """Open a store as a start would, fold all its pages anew, and yield what differs.
+
+    Raises:
+        ConfigurationError: the URL names no store that is kept.
+        StoreRefused: the store must not be opened, or is in use.
+    """
+    store = SqliteStore(sqlite_path(url), RuleSet())
+    try:
+        for ledger in store.runs():
+            yield from audit(ledger)
+    finally:
+        store.close_files()
+
+
+def backup(url: str, target: Path, progress: Callable[[int, int], None]) -> int:
+    """Copy a store, in use or not; return the size of the copy in bytes.
+
+    Raises:
+        ConfigurationError: the URL names no store that is kept.
+        StoreRefused: it cannot be copied there.
+    """
+    return copying.backup(sqlite_path(url), target, progress)
 
 
 def sqlite_path(url: str) -> Path:

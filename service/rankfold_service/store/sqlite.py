@@ -244,6 +244,15 @@ class SqliteStore(MemoryStore):
             self.ledgers[report.project, report.run] = ledger
         self._mark(entry)
 
+    def size(self) -> int:
+        """See `Store.size`: the pages that are in use, once the journal is folded in."""
+        with self._durably():
+            self.checkpoint()
+            (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
+            (free,) = self._connection.execute("PRAGMA freelist_count").fetchone()
+            (size,) = self._connection.execute("PRAGMA page_size").fetchone()
+        return int((pages - free) * size)
+
     def maintain(self) -> None:
         """See `Store.maintain`: bring the tables up to date once the journal is long enough."""
         self._checkpoint_if_due()
@@ -263,7 +272,8 @@ class SqliteStore(MemoryStore):
         with self._durably():
             self._transaction(self._save)
             self._settle()
-            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            # Passive, for it must not wait for a backup that reads.
+            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     def _save(self) -> None:
         execute = self._connection.execute

@@ -10,7 +10,14 @@ from typing import Any
 
 import pytest
 
-from rankfold.errors import Inconsistent, NotFound, Overloaded, RankfoldError, StoreUnavailable
+from rankfold.errors import (
+    Inconsistent,
+    NotFound,
+    Overloaded,
+    RankfoldError,
+    StoreUnavailable,
+    Unavailable,
+)
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt
 from rankfold_service.store import Arrival
@@ -156,7 +163,7 @@ def test_writer_refuses_when_a_commit_takes_too_long() -> None:
         await taken(writer)
         while not writer.behind:
             await asyncio.sleep(0)
-        with pytest.raises(Overloaded, match="takes too long"):
+        with pytest.raises(StoreUnavailable, match="takes too long"):
             await writer.submit(report(rank=1))
         store.gate.set()
         await first
@@ -240,7 +247,7 @@ def test_writer_that_is_closed_refuses_and_has_finished_what_it_had() -> None:
         closing = asyncio.create_task(asyncio.to_thread(writer.close))
         while not writer.closing:
             await asyncio.sleep(0)
-        with pytest.raises(Overloaded, match="shutting down"):
+        with pytest.raises(Unavailable, match="shutting down"):
             await writer.submit(report())
         store.gate.set()
         assert await task == Receipt(1, 0, 0)

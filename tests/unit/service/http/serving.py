@@ -17,6 +17,7 @@ from rankfold_service.exposition import Exposition
 from rankfold_service.http.app import create_app
 from rankfold_service.http.auth import Tokens
 from rankfold_service.judge import Ages
+from rankfold_service.retention import Retention
 from rankfold_service.settings import Settings
 from rankfold_service.telemetry import Telemetry
 from rankfold_service.writer import Writer
@@ -29,7 +30,7 @@ class Service:
 
     def __init__(self, writer: Writer, tokens: Tokens, settings: Settings, rules: RuleSet) -> None:
         self.telemetry = Telemetry()
-        self.aggregator = Aggregator(writer, rules, Ages(), lambda: 1000.0)
+        self.aggregator = Aggregator(writer, rules, Ages(), Retention(), lambda: 1000.0)
         self.exposition = Exposition(self.aggregator.snapshot, self.telemetry, 0)
         self.app: FastAPI = create_app(
             self.aggregator, self.exposition, self.telemetry, tokens, settings

@@ -1,0 +1,98 @@
+"""Whether a run's stored totals are what its pages fold to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rankfold.attempt import Attempt, Scope
+from rankfold.exact import to_units
+from rankfold.fold import Fold, Table
+from rankfold.ledger import Ledger
+from rankfold.page import Page, PartialContent, SeriesCell
+
+
+def audit(ledger: Ledger) -> Iterator[str]:
+    """Fold a run's pages anew and yield, in words, everything that differs from what is stored."""
+    for attempt in ledger.chosen("all"):
+        for fault in _audit_attempt(attempt):
+            yield f"run {ledger.run!r} of {ledger.project!r}, attempt {attempt.number}: {fault}"
+
+
+def _audit_attempt(attempt: Attempt) -> Iterator[str]:
+    everything, remaining = Scope(), Scope()
+    conflicts = 0
+    for iteration in attempt.paged:
+        page = attempt.page(iteration)
+        conflicts += len(page.conflicts)
+        yield from _audit_page(attempt, iteration, page)
+        scopes = [everything]
+        if attempt.cut is None or iteration < attempt.cut:
+            scopes.append(remaining)
+        for scope in scopes:
+            _fold_page(scope, page)
+    yield from _differences("all folds", attempt.everything, everything)
+    yield from _differences("effective folds", attempt.effective, remaining)
+    if conflicts != attempt.conflicts:
+        yield f"{attempt.conflicts} conflicts are stored, its pages hold {conflicts}"
+
+
+def _fold_page(scope: Scope, page: Page) -> None:
+    for rank, series, fold in page.cells():
+        scope.add_series(rank, series, fold)
+    for rank, key, scalar in page.scalar_cells():
+        scope.add_scalar(rank, key, scalar)
+
+
+def _audit_page(attempt: Attempt, iteration: int, page: Page) -> Iterator[str]:
+    where = f"iteration {iteration}"
+    for series, ranks in page.series.items():
+        for rank, cell in ranks.items():
+            if not _agrees(cell):
+                yield f"{where}: rank {rank} of {series} is not the fold of its microbatches"
+    covered = page.counts_for_coverage
+    if covered is not (iteration in attempt.covered):
+        yield f"{where}: coverage is stored as {not covered}"
+    open_ = covered and not page.complete(attempt.expected)
+    if open_ is not (iteration in attempt.incomplete):
+        yield f"{where}: complete is stored as {open_}"
+    missed = [s for s in page.series if page.worked and iteration not in attempt.seen.get(s, ())]
+    if missed:
+        yield f"{where}: not stored as seen: {', '.join(missed)}"
+
+
+def _agrees(cell: SeriesCell) -> bool:
+    """Whether a cell's fold is that of the contents that are kept, as far as they tell."""
+    fold = cell.fold
+    kept = [content for content in cell.contents.values() if content is not None]
+    if fold.partials != len(cell.contents):
+        return False
+    if len(kept) < len(cell.contents):
+        return True  # folded away: the fold is all there is
+    return _fold_of(kept) == fold._replace(moments=None, ulp_max=None, total=None, worst=())
+
+
+def _fold_of(contents: list[PartialContent]) -> Fold:
+    fold = Fold()
+    for count, valid, nonfinite, max_, sum_ in contents:
+        fold = fold.merge(Fold(1, valid, count, nonfinite, to_units(sum_), max_, max_))
+    return fold
+
+
+def _differences(name: str, stored: Scope, folded: Scope) -> Iterator[str]:
+    ranks = sorted(stored.ranks.keys() | folded.ranks.keys())
+    tables = [
+        ("over all ranks", stored.table, folded.table),
+        *((f"of rank {rank}", stored.of(rank), folded.of(rank)) for rank in ranks),
+    ]
+    for which, have, want in tables:
+        for key in sorted(_names(have) | _names(want)):
+            if _entry(have, key) != _entry(want, key):
+                yield f"{name} {which}: {key} is not what its pages fold to"
+
+
+def _names(table: Table) -> set[str]:
+    return {*table.series, *table.scalars}
+
+
+def _entry(table: Table, name: str) -> tuple[object, object]:
+    return table.series.get(name), table.scalars.get(name)

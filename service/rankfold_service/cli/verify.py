@@ -1,0 +1,35 @@
+"""`rankfold verify`: whether a store's totals are what its pages fold to."""
+
+from __future__ import annotations
+
+import argparse
+
+from rankfold_service.cli import options
+from rankfold_service.store.opening import verify
+
+DESCRIPTION = """\
+Opens a store as a start would, folds every iteration of every run anew, and compares with every
+stored total, exactly. Nothing is changed. The aggregator must not run on it: verify a backup.
+"""
+
+EPILOG = """\
+examples:
+  rankfold backup --to /tmp/copy.db && rankfold verify --store sqlite:////tmp/copy.db
+
+exit codes: 0 all agrees, 1 something differs, 2 wrong usage or a store that must not be opened
+"""
+
+
+def add_parser(subparsers: options.Subparsers) -> None:
+    """Add `verify` to the command line."""
+    options.add_store(options.new_parser(subparsers, "verify", run, DESCRIPTION, EPILOG))
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print each difference; silence would leave a doubt, so agreement is said too."""
+    faults = 0
+    for fault in verify(args.store):
+        faults += 1
+        print(fault)
+    print(f"{faults} differences" if faults else "every total is what its pages fold to")
+    return 1 if faults else 0

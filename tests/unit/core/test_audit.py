@@ -1,0 +1,105 @@
+"""The audit agrees with every ledger that was built from reports, and sees every change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given, settings
+
+from rankfold.attempt import Iterations
+from rankfold.audit import audit
+from rankfold.fold import Fold, ScalarFold
+from rankfold.ledger import Ledger
+from rankfold.page import Conflict
+from unit.core.builders import SERIES, dirty, ledger_of, report, scalar
+from unit.core.worlds import Parts, one_report, worlds
+
+
+@settings(max_examples=60, deadline=None)
+@given(worlds(contradictory=True))
+def test_audit_agrees_with_what_reports_built(parts: list[Parts]) -> None:
+    """Whatever arrived, in whatever order, the stored totals are what the pages fold to."""
+    ledger = ledger_of()
+    for part in parts:
+        ledger.apply(one_report(*part), 1.0, keep=1)
+    assert list(audit(ledger)) == []
+
+
+def sound() -> Ledger:
+    """Return a run with a restart, a scalar and two ranks."""
+    both = [
+        report(rank, [dirty(0), dirty(0, 1), dirty(1)], [scalar()], [(0, 2), (1, 1)], world_size=2)
+        for rank in (0, 1)
+    ]
+    return ledger_of(*both, report(0, [dirty(1)], attempt=1))
+
+
+def total(ledger: Ledger) -> None:
+    """Lose a count of the total."""
+    ledger.attempts[0].everything.table.series[SERIES] = Fold()
+
+
+def effective(ledger: Ledger) -> None:
+    """Count something twice in what is not superseded."""
+    scope = ledger.attempts[0].effective
+    scope.add_series(0, SERIES, scope.ranks[0].series[SERIES])
+
+
+def rank(ledger: Ledger) -> None:
+    """Lose a rank's scalars."""
+    ledger.attempts[0].everything.ranks[1].scalars["loss"] = ScalarFold()
+
+
+def cell(ledger: Ledger) -> None:
+    """Change what a microbatch said."""
+    contents = ledger.attempts[0].page(0).series[SERIES][0].contents
+    contents[0] = (1, 9, 0, 0.5, 0.5)
+
+
+def microbatch(ledger: Ledger) -> None:
+    """Forget that a microbatch was reported."""
+    del ledger.attempts[0].page(0).series[SERIES][0].contents[0]
+
+
+def covered(ledger: Ledger) -> None:
+    """Forget that an iteration happened."""
+    ledger.attempts[0].covered = Iterations([0])
+
+
+def incomplete(ledger: Ledger) -> None:
+    """Call a gap complete."""
+    ledger.attempts[1].incomplete.clear()
+
+
+def seen(ledger: Ledger) -> None:
+    """Forget in which iterations a series was reported."""
+    ledger.attempts[0].seen[SERIES] = Iterations()
+
+
+def conflicts(ledger: Ledger) -> None:
+    """Lose the count of a conflict."""
+    ledger.attempts[0].page(0).conflicts.add(Conflict("partial", SERIES, 0, 0))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (total, "all folds over all ranks"),
+        (effective, "effective folds over all ranks"),
+        (rank, "all folds of rank 1: loss"),
+        (cell, "rank 0 of training/rollout_logprobs is not the fold"),
+        (microbatch, "rank 0 of training/rollout_logprobs is not the fold"),
+        (covered, "iteration 1: coverage is stored as False"),
+        (incomplete, "iteration 1: complete is stored as True"),
+        (seen, "not stored as seen: training/rollout_logprobs"),
+        (conflicts, "0 conflicts are stored, its pages hold 1"),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_audit_finds_each_change(change: Callable[[Ledger], None], words: str) -> None:
+    """Nothing that is stored can differ from the pages unnoticed."""
+    ledger = sound()
+    assert list(audit(ledger)) == []
+    change(ledger)
+    assert any(words in fault for fault in audit(ledger)), list(audit(ledger))
