@@ -10,7 +10,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from tests.bench import ingest_bench, reads_bench
+from tests.bench import ingest_bench, reads_bench, storage_bench
 from tests.bench.processes import RESULTS, machine
 from tests.bench.tables import table
 
@@ -26,6 +26,7 @@ def _compare(*, quick: bool) -> Rows:
 BENCHMARKS: dict[str, Callable[..., Rows]] = {
     "ingest": ingest_bench.run,
     "reads": reads_bench.run,
+    "storage": storage_bench.run,
 }
 if find_spec("tests.bench.compare_bench"):
     BENCHMARKS["compare"] = _compare

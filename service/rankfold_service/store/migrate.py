@@ -52,6 +52,8 @@ def create(path: Path, steps: list[Migration]) -> None:
     try:
         draft.unlink(missing_ok=True)
         connection = sqlite3.connect(draft, isolation_level=None)
+        # Lets a file shrink after deletes; can only be chosen before anything is written.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         for step in steps:
             apply(connection, step)

@@ -316,6 +316,9 @@ class SqliteStore(MemoryStore):
         try:
             if not self._stale and (self._changed or self._deleted):
                 self.checkpoint()
+            if not self._stale:
+                # As a script, because it gives a row without columns per page that it frees.
+                self._connection.executescript("PRAGMA incremental_vacuum")
         finally:
             self.close_files()
 

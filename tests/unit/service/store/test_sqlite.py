@@ -110,6 +110,17 @@ def test_closed_store_leaves_tables_and_no_journal(path: Path, store: SqliteStor
     connection.close()
 
 
+def test_closed_store_gives_back_what_it_does_not_need(path: Path, store: SqliteStore) -> None:
+    """What the journal took and deletes left is returned to the disk at the end."""
+    for iteration in range(5):
+        store.ingest([Arrival(batch(iteration), 1.0)])
+    store.checkpoint()
+    grown = path.stat().st_size
+    store.delete("default", "run")
+    store.close()
+    assert path.stat().st_size < grown / 4
+
+
 def test_damaged_journal_is_refused(path: Path, store: SqliteStore) -> None:
     """A journal whose checksum does not fit is not believed in part."""
     store.ingest([Arrival(batch(0), 1.0)])
