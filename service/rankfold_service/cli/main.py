@@ -20,6 +20,7 @@ from rankfold.errors import (
     Unauthenticated,
     Unreachable,
 )
+from rankfold_service.cli import usage
 
 DONE, FAILED, USAGE, NO_DATA, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 3, 4, 130, 141
 
@@ -45,6 +46,7 @@ COMMANDS = {
     "migrate": Command(f"{HERE}.migrate:add_parser", "bring a store to the current schema"),
     "backup": Command(f"{HERE}.backup:add_parser", "copy a store, also while it is in use"),
     "verify": Command(f"{HERE}.verify:add_parser", "fold a store anew and compare its totals"),
+    "spool": Command(f"{HERE}.spool:add_parser", "deliver what dead trainers left in a spool"),
     "demo": Command(f"{HERE}.demo:add_parser", "the whole way on real log-probs"),
 }
 
@@ -80,11 +82,14 @@ EXIT_CODES: tuple[tuple[type[RankfoldError], int], ...] = (
 )
 
 HINTS: tuple[tuple[type[RankfoldError], str], ...] = (
-    (NotFound, "'rankfold runs' lists what is known"),
+    (NotFound, "'rankfold runs' lists runs and their attempts"),
     (Unauthenticated, "give a token with --token or RANKFOLD_TOKEN"),
-    (Forbidden, "give a token that reaches this project with --token or RANKFOLD_TOKEN"),
     (Unreachable, "is --url (RANKFOLD_URL) right? 'rankfold serve' starts an aggregator"),
 )
+
+LACKS_SCOPE = "lacks the scope"  # so says the aggregator
+SCOPE_HINT = "give one that has it with --token or RANKFOLD_TOKEN"
+PROJECT_HINT = "name its project with --project, or give another with --token or RANKFOLD_TOKEN"
 
 EXTRAS = {
     **dict.fromkeys(
@@ -115,13 +120,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         _abandon_output()
         return PIPE_CLOSED
+    except OSError as error:
+        if error.filename is not None:
+            raise
+        _abandon_output()
+        _complain(command, f"its output cannot be written: {error.strerror or error}")
+        return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
 
 
 def _run(command: str | None, arguments: list[str]) -> int:
     try:
-        args = build_parser(command).parse_args(arguments)
+        args = usage.parse(build_parser(command), arguments)
     except SystemExit as stop:  # help, version or wrong usage, already printed
         code = int(stop.code or DONE)
     else:
@@ -159,6 +170,8 @@ def exit_code(error: RankfoldError, command: str | None) -> int:
 
 def _hinted(error: RankfoldError) -> str:
     hints = [hint for kind, hint in HINTS if isinstance(error, kind)]
+    if isinstance(error, Forbidden):
+        hints.append(SCOPE_HINT if LACKS_SCOPE in str(error) else PROJECT_HINT)
     return ": ".join([str(error), *hints])
 
 

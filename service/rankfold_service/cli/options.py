@@ -25,7 +25,10 @@ Handler = Callable[[argparse.Namespace], int]
 def new_parser(
     subparsers: Subparsers, name: str, handler: Handler, description: str, epilog: str
 ) -> argparse.ArgumentParser:
-    """Add a command; its handler gets the parsed options and returns the exit code."""
+    """Add a command; its handler gets the parsed options and returns the exit code.
+
+    The options know their `command`, and the `parser` that explains it.
+    """
     parser = subparsers.add_parser(
         name,
         description=description,
@@ -33,7 +36,7 @@ def new_parser(
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.set_defaults(handler=handler)
+    parser.set_defaults(handler=handler, command=name, parser=parser)
     return parser
 
 

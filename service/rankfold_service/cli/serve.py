@@ -21,6 +21,7 @@ from rankfold import __version__
 from rankfold.errors import RankfoldError
 from rankfold_service.aggregate import Aggregator
 from rankfold_service.cli import options
+from rankfold_service.cli.cautions import open_to_others, unknown_variables
 from rankfold_service.cli.listening import bound, url_of
 from rankfold_service.cli.logs import configure_logging, without_password
 from rankfold_service.cli.rules import load_rules
@@ -73,7 +74,11 @@ def run(args: argparse.Namespace) -> int:
     """Run the aggregator and return its exit code."""
     settings = read_settings(args, os.environ)
     configure_logging(settings.log_level, settings.log_format)
+    for caution in unknown_variables(os.environ):
+        _log.warning(caution)
     with bound(settings.host, settings.port) as listener, assembled(settings) as (app, tidy):
+        if settings.tokens is None and open_to_others(listener):
+            _log.warning("whoever reaches this address may do everything: --tokens bounds it")
         server = Server(app, settings, listener, tidy)
         spare_collector()
         server.run(sockets=[listener])

@@ -99,9 +99,9 @@ class Tokens:
         """
         try:
             return cls.parse(path.read_text("utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidTokens(f"{path}: {error}") from error
-        except InvalidTokens as error:
+        except OSError as error:
+            raise InvalidTokens(f"{path} cannot be read: {error.strerror}") from error
+        except (InvalidTokens, UnicodeDecodeError) as error:
             raise InvalidTokens(f"{path}: {error}") from error
 
     @classmethod

@@ -89,7 +89,13 @@ def test_main_help_imports_no_command() -> None:
         (["gate", "r", "--wait", "inf"], "argument --wait: must be a number, at least 0"),
         (["gate", "r", "--wait", "soon"], "must be a number, at least 0, not 'soon'"),
         (["worst", "r", "--limit", "0"], "must be an integer, at least 1, not '0'"),
-        (["gate", "r", "--max-diff", "1"], "unrecognized arguments: --max-diff"),
+        (["gate", "r", "--max-diff", "1"], "rankfold gate: error: unrecognized arguments: --max-"),
+        (["gate", "r", "--wiat", "1"], "arguments: --wiat 1 (did you mean --wait?)"),
+        (["gate", "r", "--max-dif-max=1"], "--max-dif-max=1 (did you mean --max-diff-max?)"),
+        (["serve", "--stale-aftr", "1"], "rankfold serve: error: unrecognized arguments: --stale"),
+        (["totals", "r", "--zzz"], "rankfold totals: error: unrecognized arguments: --zzz\n"),
+        (["totals", "r", "s"], "rankfold totals: error: unrecognized arguments: s\n"),
+        (["--json", "runs"], "rankfold: error: the command comes first, and its options after it"),
     ],
 )
 def test_main_refuses_wrong_usage(
@@ -98,6 +104,16 @@ def test_main_refuses_wrong_usage(
     """A wrong option is exit 2 and a line that says what would be right."""
     assert main(arguments) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_main_shows_the_usage_of_the_command_that_is_meant(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A mistyped option brings the options that there are."""
+    assert main(["worst", "r", "--limt", "5"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("usage: rankfold worst ")
+    assert "--limit" in error
 
 
 def test_main_refuses_a_wrong_name_from_the_environment(
@@ -133,7 +149,7 @@ def test_main_ends_with_the_code_of_the_error(
     ("status", "code", "line"),
     [
         (401, "unauthenticated", "no: give a token with --token or RANKFOLD_TOKEN"),
-        (403, "forbidden", "no: give a token that reaches this project with --token or"),
+        (403, "forbidden", "no: name its project with --project, or give another with --token or"),
         (422, "inconsistent", "/: no"),
     ],
 )
@@ -150,6 +166,18 @@ def test_main_says_in_one_line_what_to_do(
     out, err = capsys.readouterr()
     assert err.startswith(f"rankfold runs: {line}")
     assert (out, err.count("\n")) == ("", 1)
+
+
+def test_main_tells_a_scope_that_is_lacking_from_a_project(
+    aggregator: CannedAggregator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A token without the scope to read reads no other project either."""
+    aggregator.problem("/projects", 403, "forbidden", "the token 't' lacks the scope 'read'")
+    assert main(["runs"]) == 2
+    assert capsys.readouterr().err == (
+        "rankfold runs: the token 't' lacks the scope 'read': "
+        "give one that has it with --token or RANKFOLD_TOKEN\n"
+    )
 
 
 def test_main_names_the_extra_that_is_missing(tmp_path: Path) -> None:
@@ -199,6 +227,34 @@ def test_main_ends_quietly_when_nobody_reads() -> None:
             timeout=60,
         )
     assert (done.returncode, done.stderr) == (141, b"")
+
+
+def test_main_says_when_its_output_cannot_be_written() -> None:
+    """A full disk is a failure, told in one line."""
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "rankfold_service.cli.main", "rules"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+    assert (done.returncode, done.stderr) == (
+        1,
+        "rankfold rules: its output cannot be written: No space left on device\n",
+    )
+
+
+def test_main_does_not_blame_its_output_for_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that names a file is a defect of the command that let it through."""
+
+    def fail(*_: object) -> int:
+        raise FileNotFoundError(2, "No such file or directory", "somewhere")
+
+    monkeypatch.setattr(module, "_run", fail)
+    with pytest.raises(FileNotFoundError, match="somewhere"):
+        main(["runs"])
 
 
 def test_main_prints_what_the_encoding_lacks(aggregator: CannedAggregator) -> None:

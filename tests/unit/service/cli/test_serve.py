@@ -17,11 +17,13 @@ from rankfold_service.cli.main import main
 
 
 @contextmanager
-def serving(*options: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def serving(
+    *options: str, address: str = "127.0.0.1:0"
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """Run an aggregator on a free port and yield its process and the URL that it printed."""
     command = [sys.executable, "-m", "rankfold_service.cli.main", "serve", *options]
     with subprocess.Popen(
-        [*command, "--listen", "127.0.0.1:0"],
+        [*command, "--listen", address],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -45,6 +47,32 @@ def test_serve_answers_until_it_is_told_to_stop(tmp_path: Path, number: signal.S
     assert [json.loads(line)["message"] for line in log.splitlines()] == ["started", "stopped"]
 
 
+def test_serve_warns_of_a_variable_that_is_no_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistyped variable is named in the log, once, with what was probably meant."""
+    monkeypatch.setenv("RANKFOLD_STALE_AFTR", "60")
+    assert warnings_of("127.0.0.1:0") == [
+        "RANKFOLD_STALE_AFTR is no setting and is ignored: did you mean RANKFOLD_STALE_AFTER?"
+    ]
+
+
+def test_serve_warns_where_others_may_do_everything(tmp_path: Path) -> None:
+    """Listening on every address without tokens is worth a line; with tokens it is not."""
+    (warning,) = warnings_of("0.0.0.0:0")
+    assert "may do everything: --tokens" in warning
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text('[[token]]\nname = "t"\ntoken = "secret"\nscopes = ["read"]\n')
+    assert warnings_of("0.0.0.0:0", "--tokens", str(tokens)) == []
+
+
+def warnings_of(address: str, *options: str) -> list[str]:
+    """Return what an aggregator warns of at its start."""
+    with serving("--store", "memory://", *options, address=address) as (process, _):
+        process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=30)
+    lines = [json.loads(line) for line in log.splitlines()]
+    return [line["message"] for line in lines if line["level"] == "warning"]
+
+
 def test_serve_refuses_a_store_that_is_in_use(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,7 +93,7 @@ def test_serve_refuses_a_store_that_is_in_use(
         (["--listen", "nowhere"], "--listen: must be HOST:PORT"),
         (["--store", "mysql://h/d"], "unknown store 'mysql://h/d'"),
         (["--rules", "/nonexistent.toml"], "/nonexistent.toml cannot be read"),
-        (["--tokens", "/nonexistent.toml"], "/nonexistent.toml"),
+        (["--tokens", "/nonexistent.toml"], "/nonexistent.toml cannot be read: No such file or"),
     ],
 )
 def test_serve_refuses_settings_that_cannot_be_used(
