@@ -27,7 +27,7 @@ from rankfold_service.cli.demo_report import (
     progress_line,
     report_text,
 )
-from rankfold_service.cli.tables import Screen
+from rankfold_service.cli.text import Screen, counted
 
 READY_SECONDS = 30.0
 POLL_SECONDS = 0.25
@@ -151,7 +151,7 @@ def wait_until_ready(url: str, aggregator: Child) -> None:
 
 def measure(args: argparse.Namespace, run: Run, folder: Path) -> Answer:
     """Run the training job and return what the aggregator says of it."""
-    say(f"training job  {RANKS} ranks, {args.iterations} iterations")
+    say(f"training job  {RANKS} ranks, {counted(args.iterations, 'iteration')}")
     with Child("the training job", job_module(args, run), folder) as job:
         follow(run, job)
     return run.everything()

@@ -6,7 +6,8 @@ from typing import Any
 
 from rankfold.errors import NotFound
 from rankfold_service.cli.api import Answer, Api, run_path
-from rankfold_service.cli.tables import Column, Screen, number, plain, table
+from rankfold_service.cli.tables import Column, table
+from rankfold_service.cli.text import Screen, number, plain
 from rankfold_service.cli.verdict import verdict_text
 
 RANKS = 2

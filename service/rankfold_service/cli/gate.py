@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from rankfold.errors import NotFound, RankfoldError, Unavailable, Unreachable
 from rankfold_service.cli import options
 from rankfold_service.cli.api import Answer, Api, Query, connect, run_path
-from rankfold_service.cli.tables import Screen
+from rankfold_service.cli.text import Screen
 from rankfold_service.cli.verdict import verdict_text
 
 POLL_SECONDS = 1.0

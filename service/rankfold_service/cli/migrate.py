@@ -9,7 +9,8 @@ from rankfold_service.store.opening import migrate
 
 DESCRIPTION = """\
 Brings a store to the schema of this version and prints the migrations that it applied. A store
-that is current is left as it is. Stop the aggregator first, and keep a copy of the store.
+that is current is left as it is; one that is not there is refused, for `rankfold serve` makes new
+ones. Stop the aggregator first, and keep a copy of the store.
 """
 
 EPILOG = """\
@@ -17,7 +18,7 @@ examples:
   rankfold migrate --store sqlite:///rankfold.db
   rankfold migrate --store sqlite:////var/lib/rankfold/rankfold.db
 
-exit codes: 0 done, 2 wrong usage or a store that must not be opened
+exit codes: 0 done, 2 wrong usage or a store that is not there or must not be opened
 """
 
 

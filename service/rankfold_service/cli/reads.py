@@ -6,16 +6,19 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
 
 from rankfold_service.cli import options
 from rankfold_service.cli.api import Answer, Api, connect, run_path, runs_path
-from rankfold_service.cli.tables import Column, Screen, ago, number, plain, table
+from rankfold_service.cli.superseded import superseded_note
+from rankfold_service.cli.text import Screen, spans, visible
+from rankfold_service.cli.views import ranks_table, runs_table, totals_table, worst_table
 
-CODES = "exit codes: 0 done, 1 no such run, 2 wrong usage or refused, 4 no aggregator answers"
+CODES = (
+    "exit codes: 0 done, 1 no such project, run, attempt or rank, 2 wrong usage or refused,\n"
+    "4 no aggregator answers"
+)
 SHOWN_WORST = 20
-
-Item = dict[str, Any]
+SHOWN_PROJECTS = 5
 
 
 def add_runs(subparsers: options.Subparsers) -> None:
@@ -24,8 +27,9 @@ def add_runs(subparsers: options.Subparsers) -> None:
         subparsers,
         "runs",
         list_runs,
-        "Lists runs with their state (running, finished or stale), attempts, ranks, last\n"
-        "iteration, last report and live gate.",
+        "Lists runs: their live gate, their state (running, finished or stale), the numbers of\n"
+        "their attempts, how many ranks of the latest attempt reported, their last iteration and\n"
+        "when their last report came.",
         f"example:\n  rankfold runs --project zero-diff\n\n{CODES}",
     )
     options.add_project(parser, None, "only this project's runs")
@@ -60,6 +64,7 @@ def add_ranks(subparsers: options.Subparsers) -> None:
         f"example:\n  rankfold ranks my-run\n\n{CODES}",
     )
     options.add_run(parser)
+    options.add_attempts(parser, "effective")
     options.add_json(parser)
 
 
@@ -70,10 +75,14 @@ def add_worst(subparsers: options.Subparsers) -> None:
         "worst",
         show_worst,
         "Prints the worst tokens of a run, largest first: where each was, what the trainer (a)\n"
-        "and the rollout (b) had there, and their distance in units in the last place (ulp).",
+        "and the rollout (b) had there, and their distance in units in the last place (ulp).\n\n"
+        "Of each microbatch the worst token is reported, and of a run the largest of these are\n"
+        "kept, so this is no list of all mismatches. Attempts that a restart superseded are\n"
+        "included, as in the verdict.",
         f"example:\n  rankfold worst my-run --limit 5\n\n{CODES}",
     )
     options.add_run(parser)
+    options.add_attempts(parser, "all")
     parser.add_argument(
         "--limit",
         type=options.how_many,
@@ -87,7 +96,10 @@ def list_runs(args: argparse.Namespace) -> int:
     """Print the runs of one project, or of all."""
     with connect(args) as api:
         answer = _runs(api, args.project)
-    return _show(args, answer, lambda screen: runs_table(answer["items"], time.time(), screen))
+        wrong = _unknown_project(api, args.project) if not answer["items"] else ""
+    return _show(
+        args, answer, lambda screen: runs_table(answer["items"], time.time(), screen), wrong
+    )
 
 
 def show_totals(args: argparse.Namespace) -> int:
@@ -95,20 +107,29 @@ def show_totals(args: argparse.Namespace) -> int:
     query = {"attempts": args.attempts, "rank": args.rank}
     with connect(args) as api:
         answer = api.get(run_path(args.project, args.run, "totals"), query)
-    return _show(args, answer, lambda screen: totals_table(answer["keys"], screen))
+        wrong = _silent_rank(api, args) if not answer["keys"] else ""
+        note = superseded_note(api, args, args.rank)
+    who = "the run" if args.rank is None else f"rank {args.rank}"
+    return _show(
+        args, answer, lambda screen: totals_table(answer["keys"], who, screen), wrong, note
+    )
 
 
 def show_ranks(args: argparse.Namespace) -> int:
     """Print what each rank of a run reported."""
     with connect(args) as api:
-        answer = api.pages(run_path(args.project, args.run, "ranks"))
-    return _show(args, answer, lambda screen: ranks_table(answer["items"], time.time(), screen))
+        answer = _ranks(api, args)
+        note = superseded_note(api, args)
+    return _show(
+        args, answer, lambda screen: ranks_table(answer["items"], time.time(), screen), note=note
+    )
 
 
 def show_worst(args: argparse.Namespace) -> int:
     """Print the worst tokens of a run."""
+    query = {"attempts": args.attempts or "all"}
     with connect(args) as api:
-        answer = api.pages(run_path(args.project, args.run, "worst"), most=args.limit)
+        answer = api.pages(run_path(args.project, args.run, "worst"), query, most=args.limit)
     return _show(args, answer, lambda screen: worst_table(answer["items"], screen))
 
 
@@ -120,118 +141,46 @@ def _runs(api: Api, project: str | None) -> Answer:
     return {"items": items, "next": None}
 
 
-def _show(args: argparse.Namespace, answer: Answer, draw: Callable[[Screen], str]) -> int:
+def _ranks(api: Api, args: argparse.Namespace) -> Answer:
+    return api.pages(run_path(args.project, args.run, "ranks"), {"attempts": args.attempts})
+
+
+def _unknown_project(api: Api, project: str | None) -> str:
+    """Return that a project without runs is not known, and which are, where there are any."""
+    if project is None:
+        return ""
+    projects = api.pages("/projects", most=SHOWN_PROJECTS)
+    if not projects["items"]:
+        return ""
+    more = " and more" if projects["next"] is not None else ""
+    known = ", ".join(item["project"] for item in projects["items"])
+    return f"no project {project!r} is known; known are: {known}{more}"
+
+
+def _silent_rank(api: Api, args: argparse.Namespace) -> str:
+    """Return that the rank has reported nothing, and which have, where that is so."""
+    if args.rank is None:
+        return ""
+    ranks = _ranks(api, args)["items"]
+    reported = [rank["rank"] for rank in ranks if rank["last_report"] is not None]
+    if args.rank in reported:
+        return ""
+    return f"rank {args.rank} has reported nothing; ranks that have: {spans(reported)}"
+
+
+def _show(
+    args: argparse.Namespace,
+    answer: Answer,
+    draw: Callable[[Screen], str],
+    wrong: str = "",
+    note: str = "",
+) -> int:
+    """Print an answer; of one that is empty by mistake, for people, only what is wrong."""
     if args.json:
         options.print_json(answer)
-    else:
+    elif not wrong:
         print(draw(Screen.of(sys.stdout)))
-    return 0
-
-
-def runs_table(runs: list[Item], now: float, screen: Screen) -> str:
-    """Return a line per run."""
-    if not runs:
-        return "no run has reported yet"
-    columns = [
-        Column("project", name=True),
-        Column("run", name=True),
-        Column("gate", gate=True),
-        Column("state"),
-        Column("attempts", number=True),
-        Column("ranks", number=True),
-        Column("last iteration", number=True),
-        Column("last report", number=True),
-    ]
-    return table(columns, [_run_row(run, now) for run in runs], screen)
-
-
-def _run_row(run: Item, now: float) -> list[str]:
-    attempts = run["attempts"]
-    reporting = attempts[-1]["reporting"] if attempts else 0
-    return [
-        run["project"],
-        run["run"],
-        run["gate"],
-        run["state"],
-        number(len(attempts)),
-        f"{reporting} of {plain(run['world_size'] or '?')}",
-        plain(run["last_iteration"]),
-        ago(run["last_report"], now),
-    ]
-
-
-def totals_table(keys: dict[str, Item], screen: Screen) -> str:
-    """Return a line per key."""
-    if not keys:
-        return "the run has reported neither partials nor scalars"
-    fields = ["value", "count", "valid", "nonfinite", "sum", "max"]
-    columns = [Column("key", name=True), Column("rule"), *(Column(f, number=True) for f in fields)]
-    rows = [
-        [name, key["rule"], *(number(key[field]) for field in fields)] for name, key in keys.items()
-    ]
-    return table(columns, rows, screen)
-
-
-def ranks_table(ranks: list[Item], now: float, screen: Screen) -> str:
-    """Return a line per rank, with the mismatches of each series."""
-    if not ranks:
-        return "no rank has reported yet"
-    counts = [
-        key
-        for key in dict.fromkeys(key for rank in ranks for key in rank["keys"])
-        if key.endswith("_mismatch_count")
-    ]
-    columns = [
-        Column("rank", number=True),
-        Column("attempt", number=True),
-        Column("last iteration", number=True),
-        Column("last report", number=True),
-        Column("missing", number=True),
-        Column("dropped", number=True),
-        *(Column(key, number=True, name=True) for key in counts),
-    ]
-    return table(columns, [_rank_row(rank, counts, now) for rank in ranks], screen)
-
-
-def _rank_row(rank: Item, counts: list[str], now: float) -> list[str]:
-    return [
-        plain(rank["rank"]),
-        plain(rank["attempt"]),
-        plain(rank["last_iteration"]),
-        ago(rank["last_report"], now) if rank["last_report"] is not None else "never",
-        number(len(rank["missing"])),
-        number(rank["dropped"]),
-        *(number(rank["keys"].get(key)) for key in counts),
-    ]
-
-
-def worst_table(worst: list[Item], screen: Screen) -> str:
-    """Return a line per token."""
-    if not worst:
-        return "no mismatch was reported with its position"
-    places = ["attempt", "rank", "iteration", "microbatch"]
-    columns = [
-        Column("series", name=True),
-        *(Column(place, number=True) for place in places),
-        *(Column(field, number=True) for field in ("position", "a", "b", "ulp")),
-    ]
-    optional = [field for field in ("token_id", "sample") if any(field in w for w in worst)]
-    columns += [Column(field, number=field == "token_id", name=True) for field in optional]
-    rows = [
-        [
-            token["series"],
-            *(plain(token[place]) for place in places),
-            ", ".join(map(str, token["position"])),
-            exact(token["a"]),
-            exact(token["b"]),
-            number(token["ulp"]),
-            *(plain(token.get(field)) for field in optional),
-        ]
-        for token in worst
-    ]
-    return table(columns, rows, screen)
-
-
-def exact(value: float | str) -> str:
-    """Return a log-prob with the digits that tell neighbours in float32 apart."""
-    return value if isinstance(value, str) else f"{value:.9g}"
+    sys.stdout.flush()  # what is said of the table comes after it
+    for line in filter(None, (wrong, note)):
+        print(f"rankfold {args.command}: {visible(line)}", file=sys.stderr)
+    return 1 if wrong else 0

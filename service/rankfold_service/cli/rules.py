@@ -11,7 +11,8 @@ from pathlib import Path
 from rankfold.errors import InvalidRules
 from rankfold.rules import DEFAULT_KEYS, KeyRule, Pattern, RuleSet
 from rankfold_service.cli import options
-from rankfold_service.cli.tables import Column, Screen, table, visible
+from rankfold_service.cli.tables import Column, table
+from rankfold_service.cli.text import Screen, visible
 
 BUILT_IN = "built-in"
 
@@ -88,7 +89,7 @@ def load_rules(path: Path | None) -> RuleSet:
 
 def in_force(rules: RuleSet, screen: Screen) -> Iterator[str]:
     """Yield the table of series' keys and, where there are any, of scalars."""
-    columns = [Column("series", name=True), Column("key"), Column("rule"), Column("field")]
+    columns = [Column("series", group=True), Column("key"), Column("rule"), Column("field")]
     rows = [["*", f"<series>_{key.suffix}", key.rule, key.field] for key in DEFAULT_KEYS]
     for pattern in sorted(rules.series, key=_order):
         for suffix, key in rules.series[pattern].items():
@@ -99,14 +100,14 @@ def in_force(rules: RuleSet, screen: Screen) -> Iterator[str]:
         scalars = [
             [pattern.text, rules.scalars[pattern]] for pattern in sorted(rules.scalars, key=_order)
         ]
-        yield table([Column("scalar", name=True), Column("rule")], scalars, screen)
+        yield table([Column("scalar"), Column("rule")], scalars, screen)
 
 
 def matches(rules: RuleSet, name: str, screen: Screen) -> Iterator[str]:
     """Yield the lines on what a name would be as a series, a scalar and a key."""
     yield screen.heading(visible(name))
     yield "as a series it has the keys"
-    columns = [Column("key", name=True), Column("rule"), Column("field"), Column("pattern")]
+    columns = [Column("key"), Column("rule"), Column("field"), Column("pattern")]
     rows = [
         [f"{name}_{key.suffix}", key.rule, key.field, origin(rules, name, key.suffix)]
         for key in rules.keys_of(name)

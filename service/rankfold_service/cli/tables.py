@@ -1,103 +1,137 @@
-"""Text that a person likes to read: aligned tables, short numbers, times, a little colour."""
+"""Aligned tables, which leave out what a narrow screen has no room for, but never cut a name."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import unicodedata
-from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import NamedTuple, TextIO
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from rankfold_service.cli.text import Screen, visible, width_of
 
 GAP = "  "
-ELLIPSIS = "…"
-NARROWEST = 12  # a name is not shortened further, even where the terminal is narrower
-NONE = "-"
-
-RESET = "\x1b[0m"
-BOLD = "\x1b[1m"
-GATE_COLOURS = {
-    "pass": "\x1b[32m",
-    "fail": "\x1b[31m",
-    "invalid": "\x1b[35m",
-    "incomplete": "\x1b[33m",
-    "no_data": "\x1b[36m",
-}
-
-
-@dataclass(frozen=True)
-class Screen:
-    """Where text goes.
-
-    Attributes:
-        width: in columns; None where there is no edge to respect.
-        colour: whether escape sequences are understood and wanted.
-    """
-
-    width: int | None = None
-    colour: bool = False
-
-    @classmethod
-    def of(cls, stream: TextIO) -> Screen:
-        """Return what a stream can show; COLUMNS and NO_COLOR have their say."""
-        terminal = stream.isatty()
-        known = terminal or "COLUMNS" in os.environ
-        return cls(
-            width=shutil.get_terminal_size().columns if known else None,
-            colour=terminal and not os.environ.get("NO_COLOR"),
-        )
-
-    def gate(self, word: str) -> str:
-        """Return a gate in its colour."""
-        return self._painted(GATE_COLOURS.get(word, ""), word)
-
-    def heading(self, text: str) -> str:
-        """Return a heading that stands out."""
-        return self._painted(BOLD, text)
-
-    def _painted(self, code: str, text: str) -> str:
-        return f"{code}{text}{RESET}" if self.colour and code else text
+INDENT = "  "
 
 
 class Column(NamedTuple):
-    """A table's column: numbers stand right, names may be shortened, gates have a colour."""
+    """A table's column; the last three say how it makes room where the table is too wide.
+
+    Attributes:
+        title: stands above it.
+        number: its cells stand right.
+        gate: its cells are gates and have their colours.
+        group: its values become headings over the rows that have them.
+        legend: its title becomes a number, which is explained below the table.
+        drop: it is left out, the highest first; 0 for never.
+    """
 
     title: str
     number: bool = False
-    name: bool = False
     gate: bool = False
+    group: bool = False
+    legend: bool = False
+    drop: int = 0
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What a table shows: columns, and rows of cells that are safe to print."""
+
+    columns: tuple[Column, ...]
+    rows: list[list[str]]
+
+    @property
+    def widths(self) -> list[int]:
+        """How many characters each column takes."""
+        return [
+            max(width_of(text) for text in (column.title, *(row[index] for row in self.rows)))
+            for index, column in enumerate(self.columns)
+        ]
+
+    @property
+    def width(self) -> int:
+        """How many characters a line takes."""
+        return sum(self.widths) + len(GAP) * (len(self.columns) - 1)
+
+    def without(self, index: int) -> Grid:
+        """Return it without a column."""
+        return Grid(
+            (*self.columns[:index], *self.columns[index + 1 :]),
+            [[*row[:index], *row[index + 1 :]] for row in self.rows],
+        )
+
+    def grouped(self) -> tuple[list[str], Grid]:
+        """Return the heading of each row, where a column groups them, and the rest."""
+        for index, column in enumerate(self.columns):
+            if column.group:
+                return [row[index] for row in self.rows], self.without(index)
+        return [], self
+
+    def numbered(self) -> tuple[list[str], Grid]:
+        """Return the legend of the columns that may have one, and the table with their numbers."""
+        titles = [column.title for column in self.columns if column.legend]
+        marks = {title: f"#{number}" for number, title in enumerate(titles, 1)}
+        columns = tuple(
+            column._replace(title=marks[column.title]) if column.legend else column
+            for column in self.columns
+        )
+        return [f"{mark}  {title}" for title, mark in marks.items()], replace(self, columns=columns)
+
+    def narrowed(self, width: int) -> tuple[list[str], Grid]:
+        """Return the titles that had to be left out for a width, and the rest."""
+        grid = self
+        while grid.width > width and any(column.drop for column in grid.columns):
+            first = max(range(len(grid.columns)), key=lambda index: grid.columns[index].drop)
+            grid = grid.without(first)
+        kept = {column.title for column in grid.columns}
+        return [c.title for c in self.columns if c.title not in kept], grid
+
+    def lines(self, screen: Screen) -> list[str]:
+        """Return the line of titles and one per row."""
+        widths = self.widths
+        titles = [
+            _padded(c.title, w, c.number, screen.heading(c.title))
+            for c, w in zip(self.columns, widths, strict=True)
+        ]
+        return [_line(titles), *(self._row(widths, row, screen) for row in self.rows)]
+
+    def _row(self, widths: Sequence[int], row: Sequence[str], screen: Screen) -> str:
+        return _line(
+            [
+                _padded(text, width, column.number, screen.gate(text) if column.gate else text)
+                for column, width, text in zip(self.columns, widths, row, strict=True)
+            ]
+        )
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], screen: Screen) -> str:
-    """Return a table with one line per row below its titles, as wide as the screen allows."""
-    texts = [[visible(cell) for cell in row] for row in rows]
-    widths = [
-        max(width_of(cell) for cell in (column.title, *cells))
-        for column, cells in zip(columns, _transposed(texts, len(columns)), strict=True)
-    ]
-    if screen.width is not None:
-        widths = _fitted(columns, widths, screen.width)
-    titles = [
-        _padded(c.title, w, c.number, screen.heading(c.title))
-        for c, w in zip(columns, widths, strict=True)
-    ]
-    return "\n".join([_line(titles), *(_row(columns, widths, row, screen) for row in texts)])
+    """Return a table with a line per row below its titles.
+
+    Where the screen is too narrow, columns make room as they allow, and a last line names those
+    that were left out. Where that is not enough, lines run over the edge: names stay whole.
+    """
+    grid = Grid(tuple(columns), [[visible(cell) for cell in row] for row in rows])
+    if screen.width is None or grid.width <= screen.width:
+        return "\n".join(grid.lines(screen))
+    headings, grid = grid.grouped()
+    legend, grid = grid.numbered()
+    left_out, grid = grid.narrowed(screen.width - (len(INDENT) if headings else 0))
+    lines = grid.lines(screen)
+    if headings:
+        lines = list(_under(headings, lines, screen))
+    if left_out:
+        legend.append(f"no room for: {', '.join(left_out)}")
+    return "\n".join([*lines, *legend])
 
 
-def _transposed(rows: list[list[str]], count: int) -> list[list[str]]:
-    return [[row[index] for row in rows] for index in range(count)]
-
-
-def _row(
-    columns: Sequence[Column], widths: Sequence[int], row: Sequence[str], screen: Screen
-) -> str:
-    cells = []
-    for column, width, text in zip(columns, widths, row, strict=True):
-        shown = shortened(text, width) if column.name else text
-        painted = screen.gate(shown) if column.gate else shown
-        cells.append(_padded(shown, width, column.number, painted))
-    return _line(cells)
+def _under(headings: list[str], lines: list[str], screen: Screen) -> Iterator[str]:
+    """Yield the titles, then each row below the heading that it shares with its neighbours."""
+    yield INDENT + lines[0]
+    last = None
+    for heading, line in zip(headings, lines[1:], strict=True):
+        if heading != last:
+            yield screen.heading(heading)
+        yield INDENT + line
+        last = heading
 
 
 def _line(cells: Sequence[str]) -> str:
@@ -108,88 +142,3 @@ def _padded(text: str, width: int, right: bool, painted: str) -> str:
     """Return `painted`, filled up by what `text`, which has no escape sequences, leaves free."""
     fill = " " * (width - width_of(text))
     return fill + painted if right else painted + fill
-
-
-def _fitted(columns: Sequence[Column], widths: list[int], available: int) -> list[int]:
-    """Return the widths with the widest names narrowed until the table fits."""
-    fitted = list(widths)
-    names = [index for index, column in enumerate(columns) if column.name]
-    least = {index: max(NARROWEST, width_of(columns[index].title)) for index in names}
-    excess = sum(fitted) + len(GAP) * (len(fitted) - 1) - available
-    while excess > 0:
-        able = [index for index in names if fitted[index] > least[index]]
-        if not able:
-            break
-        fitted[max(able, key=lambda index: fitted[index])] -= 1
-        excess -= 1
-    return fitted
-
-
-def width_of(text: str) -> int:
-    """Return how many columns a text takes: wide characters two, combining ones none."""
-    if text.isascii():
-        return len(text)
-    return sum(_char_width(char) for char in text)
-
-
-def _char_width(char: str) -> int:
-    if unicodedata.category(char) in ("Mn", "Me"):
-        return 0
-    return 2 if unicodedata.east_asian_width(char) in ("W", "F") else 1
-
-
-def shortened(text: str, width: int) -> str:
-    """Return a text with its middle left out where it is too wide: both ends tell names apart."""
-    if width_of(text) <= width:
-        return text
-    tail = _taken(text[::-1], width // 2)[::-1]
-    return _taken(text, width - 1 - width_of(tail)) + ELLIPSIS + tail
-
-
-def _taken(text: str, width: int) -> str:
-    taken = 0
-    for index, char in enumerate(text):
-        taken += _char_width(char)
-        if taken > width:
-            return text[:index]
-    return text
-
-
-def visible(text: str) -> str:
-    """Return a text whose characters can do nothing to a terminal but appear on it."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
-
-
-def number(value: float | int | str | None) -> str:
-    """Return a value as short as people read it; counts with separators, null as a dash."""
-    match value:
-        case None:
-            return NONE
-        case bool():
-            return "yes" if value else "no"
-        case int():
-            return f"{value:,}"
-        case float():
-            return f"{value:.6g}"
-        case _:
-            return value
-
-
-def plain(value: int | str | None) -> str:
-    """Return an index or a name, which has no separators; null as a dash."""
-    return NONE if value is None else str(value)
-
-
-def ago(then: float | None, now: float) -> str:
-    """Return how long ago a time was; beyond a week, or in the future, the time itself."""
-    if then is None:
-        return NONE
-    seconds = int(now - then)
-    if -5 <= seconds < 1:  # clocks differ a little between machines
-        return "just now"
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
-        if 7 * 86400 > seconds >= size:
-            return f"{seconds // size} {unit} ago"
-    return datetime.fromtimestamp(then, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from rankfold_service.cli.reads import worst_table
-from rankfold_service.cli.tables import Column, Screen, number, plain, table, visible
+from rankfold_service.cli.tables import Column, table
+from rankfold_service.cli.text import Screen, number, plain, visible
+from rankfold_service.cli.views import worst_table
 
 SHOWN_NUMBERS = 20
 SHOWN_LINES = 10
 
-SERIES_FIELDS = ("mismatch_count", "valid_count", "nonfinite_count", "diff_max", "diff_mean")
+SERIES_COLUMNS = (
+    Column("series", group=True),
+    Column("mismatch_count", number=True),
+    Column("valid_count", number=True, drop=1),
+    Column("nonfinite_count", number=True, drop=2),
+    Column("diff_max", number=True, drop=3),
+    Column("diff_mean", number=True, drop=4),
+)
 
 Item = dict[str, Any]
 
@@ -37,21 +45,17 @@ def _head(answer: Item, screen: Screen) -> str:
 def _series(series: dict[str, Item], screen: Screen) -> str:
     if not series:
         return ""
-    columns = [
-        Column("series", name=True),
-        *(Column(field, number=True) for field in SERIES_FIELDS),
-    ]
     rows = [
-        [name, *(number(figures[field]) for field in SERIES_FIELDS)]
+        [name, *(number(figures[column.title]) for column in SERIES_COLUMNS[1:])]
         for name, figures in series.items()
     ]
-    return table(columns, rows, screen)
+    return table(SERIES_COLUMNS, rows, screen)
 
 
 def _coverage(answer: Item, screen: Screen) -> Iterator[str]:
     for heading, line in (
-        *(("iterations", line) for line in _iterations(answer["iterations"])),
-        *(("ranks", line) for line in _ranks(answer["ranks"])),
+        *_iterations(answer["iterations"]),
+        *_ranks(answer["ranks"]),
         *(("missing", line) for line in _first(map(_missing, answer["missing"]))),
         ("conflicts", number(answer["conflicts"])),
         *(("conflict", line) for line in _first(map(_conflict, answer["conflict_details"]))),
@@ -60,29 +64,28 @@ def _coverage(answer: Item, screen: Screen) -> Iterator[str]:
         yield f"{screen.heading(heading)}{' ' * (12 - len(heading))}{line}"
 
 
-def _iterations(iterations: Item) -> Iterator[str]:
+def _iterations(iterations: Item) -> Iterator[tuple[str, str]]:
     if iterations["first"] is None:
-        yield "none"
+        yield "iterations", "none"
         return
     incomplete, absent = iterations["incomplete_count"], iterations["absent_count"]
-    yield (
-        f"{iterations['first']} to {iterations['last']}: {iterations['complete']:,} complete, "
-        f"{incomplete:,} incomplete, {absent:,} absent"
-    )
-    for word, total in (
+    counts = f"{iterations['complete']:,} complete, {incomplete:,} incomplete, {absent:,} absent"
+    yield "iterations", f"{iterations['first']} to {iterations['last']}: {counts}"
+    for state, total in (
         ("incomplete", incomplete),
         ("absent", absent),
         ("in_progress", len(iterations["in_progress"])),
     ):
         if total:
-            yield f"{word}: {_listed(iterations[word], total)}"
+            yield state.replace("_", " "), _which("iteration", iterations[state], total)
 
 
-def _ranks(ranks: Item) -> Iterator[str]:
+def _ranks(ranks: Item) -> Iterator[tuple[str, str]]:
     source = "the world size" if ranks["expected_from"] == "world_size" else "those that reported"
-    yield f"{ranks['reporting']} of {ranks['expected']} reported (expected by {source})"
+    reporting, expected = ranks["reporting"], ranks["expected"]
+    yield "ranks", f"{reporting} of {expected} reported (expected by {source})"
     if ranks["missing"]:
-        yield f"missing: {_listed(ranks['missing'], ranks['expected'] - ranks['reporting'])}"
+        yield "missing", _which("rank", ranks["missing"], expected - reporting)
 
 
 def _missing(missing: Item) -> str:
@@ -102,6 +105,11 @@ def _conflict(conflict: Item) -> str:
         f"iteration {conflict['iteration']}, attempt {conflict['attempt']}, {rank}: "
         f"{conflict['kind']} {conflict['name']}: {conflict['reason']}"
     )
+
+
+def _which(word: str, numbers: list[int], total: int) -> str:
+    """Return which ones are meant, such that a lone 0 is not taken for a count."""
+    return f"{word if total == 1 else word + 's'} {_listed(numbers, total)}"
 
 
 def _listed(numbers: list[int], total: int) -> str:

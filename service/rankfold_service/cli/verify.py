@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from rankfold_service.cli import options
+from rankfold_service.cli.text import counted
 from rankfold_service.store.opening import verify
 
 DESCRIPTION = """\
@@ -31,5 +32,5 @@ def run(args: argparse.Namespace) -> int:
     for fault in verify(args.store):
         faults += 1
         print(fault)
-    print(f"{faults} differences" if faults else "every total is what its pages fold to")
+    print(counted(faults, "difference") if faults else "every total is what its pages fold to")
     return 1 if faults else 0

@@ -42,4 +42,4 @@ def test_verify_exits_1_where_something_differs(
     assert main(["verify", "--store", f"sqlite:///{tmp_path}/store.db"]) == 1
     out = capsys.readouterr().out
     assert "7 conflicts are stored, its pages hold 0" in out
-    assert out.endswith("1 differences\n")
+    assert out.endswith("1 difference\n")

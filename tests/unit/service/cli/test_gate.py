@@ -21,7 +21,7 @@ from rankfold.errors import (
 from rankfold_service.cli.api import Answer
 from rankfold_service.cli.gate import Question, wait_for_verdict
 from rankfold_service.cli.main import main
-from rankfold_service.cli.tables import Screen
+from rankfold_service.cli.text import Screen
 from rankfold_service.cli.verdict import verdict_text
 from unit.service.cli.canned import CannedAggregator
 
@@ -45,7 +45,7 @@ def test_gate_prints_a_failure_with_all_that_explains_it(
         "  7.45058e-09  2.27374e-13\n"
         "\n"
         "iterations  0 to 3: 3 complete, 1 incomplete, 0 absent\n"
-        "iterations  incomplete: 3\n"
+        "incomplete  iteration 3\n"
         "ranks       2 of 2 reported (expected by the world size)\n"
         "missing     iteration 3, attempt 0, rank 0: its commit\n"
         "missing     iteration 3, attempt 0, rank 1: microbatch 6, 7 of training/rollout_logprobs\n"
@@ -111,16 +111,35 @@ def test_gate_prints_long_lists_in_part(partial_run: dict[str, Any]) -> None:
     assert lines[0] == "fail  default/qwen3 (running, live)"
     assert lines[4:] == [
         "iterations  0 to 1999: 997 complete, 1,000 incomplete, 1 absent",
-        f"iterations  incomplete: {', '.join(map(str, range(20)))} and 980 more",
-        "iterations  absent: 5",
-        "iterations  in_progress: 1998, 1999",
+        f"incomplete  iterations {', '.join(map(str, range(20)))} and 980 more",
+        "absent      iteration 5",
+        "in progress iterations 1998, 1999",
         "ranks       3 of 4 reported (expected by those that reported)",
-        "ranks       missing: 2",
+        "missing     rank 2",
         *(f"missing     iteration {i}, attempt 0, rank 2: all of it of s" for i in range(10)),
         "missing     and 2 more",
         "conflicts   1",
         "dropped     0",
     ]
+
+
+def test_gate_says_of_rank_0_that_it_is_missing(partial_run: dict[str, Any]) -> None:
+    """A rank's number is never read as a count of missing ranks."""
+    ranks = {"expected": 3, "expected_from": "world_size", "reporting": 2, "missing": [0]}
+    assert "\nmissing     rank 0\n" in verdict_text(partial_run | {"ranks": ranks}, Screen())
+    ranks |= {"reporting": 1, "missing": [0, 2]}
+    assert "\nmissing     ranks 0, 2\n" in verdict_text(partial_run | {"ranks": ranks}, Screen())
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_gate_keeps_names_whole_on_a_terminal(partial_run: dict[str, Any], width: int) -> None:
+    """A long series stands whole over its figures, and every line of theirs fits."""
+    series = "training/rollout_logprobs/of_the_reference_ab"
+    answer = partial_run | {"series": {series: partial_run["series"]["training/rollout_logprobs"]}}
+    answer["worst"] = [{**partial_run["worst"][0], "series": series}]
+    lines = verdict_text(answer, Screen(width=width)).splitlines()
+    assert lines.count(series) == 2
+    assert max(map(len, lines[lines.index("worst tokens") :])) <= width
 
 
 def test_gate_prints_a_run_without_iterations(partial_run: dict[str, Any]) -> None:
@@ -178,7 +197,10 @@ def test_gate_of_an_unknown_run_has_no_data(
     out, err = capsys.readouterr()
     assert (out, err) == (
         "",
-        "rankfold gate: no run 'qwen3' in project 'default': 'rankfold runs' lists what is known\n",
+        (
+            "rankfold gate: no run 'qwen3' in project 'default': "
+            "'rankfold runs' lists runs and their attempts\n"
+        ),
     )
 
 

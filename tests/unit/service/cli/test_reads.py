@@ -43,7 +43,7 @@ def test_runs_lists_those_of_all_projects(
         "llama",
         project="zero diff",
         state="finished",
-        attempts=[ATTEMPT, ATTEMPT | {"reporting": 7}],
+        attempts=[ATTEMPT, ATTEMPT | {"attempt": 1, "reporting": 7}],
         world_size=None,
         last_iteration=None,
         gate="no_data",
@@ -52,24 +52,74 @@ def test_runs_lists_those_of_all_projects(
     assert main(["runs"]) == 0
     assert capsys.readouterr().out == (
         "project    run    gate     state     attempts   ranks  last iteration  last report\n"
-        "default    qwen3  pass     running          1  2 of 2           12000    3 min ago\n"
-        "zero diff  llama  no_data  finished         2  7 of ?               -    3 min ago\n"
+        "default    qwen3  pass     running          0  2 of 2           12000    3 min ago\n"
+        "zero diff  llama  no_data  finished       0-1  7 of ?               -    3 min ago\n"
     )
 
 
 def test_runs_of_one_project_asks_for_no_other(aggregator: CannedAggregator) -> None:
     """A project that is given is the only one that is read."""
-    aggregator.answer("/projects/zero-diff/runs", one_page())
+    aggregator.answer("/projects/zero-diff/runs", one_page(run_answer("qwen3")))
     assert main(["runs", "--project", "zero-diff"]) == 0
     assert aggregator.requests == ["/api/v1/projects/zero-diff/runs"]
 
 
+@pytest.mark.parametrize(
+    ("following", "more"),
+    [
+        (None, "no project 'nope' is known; known are: a, b\n"),
+        ("b", "known are: a, b, c, c, c and more\n"),
+    ],
+)
+def test_runs_of_an_unknown_project_says_which_are_known(
+    aggregator: CannedAggregator,
+    capsys: pytest.CaptureFixture[str],
+    following: str | None,
+    more: str,
+) -> None:
+    """A mistyped project is no aggregator without reports, and exit 1."""
+    aggregator.answer("/projects/nope/runs", one_page())
+    known = [{"project": "a"}, {"project": "b"}]
+    aggregator.answer("/projects?limit=5", {"items": known, "next": following})
+    aggregator.answer("/projects?limit=3&after=b", {"items": [{"project": "c"}] * 3, "next": "c"})
+    assert main(["runs", "--project", "nope"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.startswith("rankfold runs: no project 'nope'")) == ("", True)
+    assert err.endswith(more)
+    assert main(["runs", "--project", "nope", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == one_page()
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_runs_keeps_names_whole_on_a_terminal(
+    aggregator: CannedAggregator,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+) -> None:
+    """A run's name can be copied; its project stands once above its runs."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    project, run = "p" * 45, "qwen3-235b-a22b-zero-diff-ablation-lr1e-6-run"
+    runs = one_page(*(run_answer(f"{run}{end}", project=project) for end in "12"))
+    aggregator.answer(f"/projects/{project}/runs", runs)
+    assert main(["runs", "--project", project]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == project
+    assert [line.split()[:3] for line in lines[2:4]] == [
+        [f"{run}{end}", "pass", "running"] for end in "12"
+    ]
+    assert max(map(len, lines)) <= width
+    assert lines[-1].startswith("no room for: ")
+
+
+@pytest.mark.parametrize("options", [[], ["--project", "mine"]])
 def test_runs_of_an_empty_aggregator_says_so(
-    aggregator: CannedAggregator, capsys: pytest.CaptureFixture[str]
+    aggregator: CannedAggregator, capsys: pytest.CaptureFixture[str], options: list[str]
 ) -> None:
     """Nothing to list is no error and no bare title line."""
-    aggregator.answer("/projects", one_page())
-    assert main(["runs"]) == 0
+    for target in ("/projects", "/projects?limit=5", "/projects/mine/runs"):
+        aggregator.answer(target, one_page())
+    assert main(["runs", *options]) == 0
     assert capsys.readouterr().out == "no run has reported yet\n"
 
 
@@ -149,6 +199,127 @@ def test_totals_of_a_run_without_keys_says_so(
     assert capsys.readouterr().out == "the run has reported neither partials nor scalars\n"
 
 
+RANK = {
+    "rank": 0,
+    "attempt": 1,
+    "last_iteration": 12,
+    "last_report": 0.0,
+    "dropped": 0,
+    "missing": [],
+    "keys": {},
+}
+
+
+def test_totals_of_a_rank_that_never_reported_says_which_have(
+    aggregator: CannedAggregator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A rank that is expected and silent is told from one that has nothing to fold."""
+    target = "/projects/default/runs/qwen3"
+    ranks = [*(RANK | {"rank": rank} for rank in range(4)), RANK | {"rank": 9, "last_report": None}]
+    aggregator.answer(f"{target}/ranks", one_page(*ranks))
+    for rank in (9, 3):
+        aggregator.answer(f"{target}/totals?rank={rank}", TOTALS | {"keys": {}})
+    assert main(["totals", "qwen3", "--rank", "9"]) == 1
+    assert capsys.readouterr() == (
+        "",
+        "rankfold totals: rank 9 has reported nothing; ranks that have: 0-3\n",
+    )
+    assert main(["totals", "qwen3", "--rank", "3"]) == 0
+    assert capsys.readouterr().out == "rank 3 has reported neither partials nor scalars\n"
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_totals_keeps_keys_whole_on_a_terminal(
+    aggregator: CannedAggregator,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+) -> None:
+    """Each key stands with its rule and value; what has no room is named."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    series = "training/rollout_logprobs/of_the_reference_ab"
+    whole = {**TOTALS["keys"]["training/rollout_logprobs_mismatch_count"], "count": 12, "value": 12}
+    mean = whole | {"rule": "mean", "value": 7.450580596923828e-09}
+    keys = {f"{series}_mismatch_count": whole, f"{series}_diff_mean": mean}
+    aggregator.answer("/projects/default/runs/qwen3/totals", TOTALS | {"keys": keys})
+    assert main(["totals", "qwen3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in lines[1:3]] == [
+        [f"{series}_mismatch_count", "sum", "12"],
+        [f"{series}_diff_mean", "mean", "7.45058e-09"],
+    ]
+    assert max(map(len, lines)) <= width
+
+
+def restarted(aggregator: CannedAggregator, effective: int, everything: int) -> None:
+    """Let a run have two attempts, of which the first is superseded in part."""
+    target = "/projects/default/runs/qwen3"
+    attempts = [ATTEMPT | {"superseded_from": 3}, ATTEMPT | {"superseded_from": None}]
+    aggregator.answer(target, run_answer("qwen3", attempts=attempts))
+    aggregator.answer(f"{target}/ranks", one_page())
+    keys = TOTALS["keys"]
+    name = "training/rollout_logprobs_mismatch_count"
+    for query, count in (("effective", effective), ("all", everything)):
+        folded = TOTALS | {"keys": keys | {name: {**keys[name], "count": count}}}
+        aggregator.answer(f"{target}/totals?attempts={query}", folded)
+    aggregator.answer(f"{target}/totals", TOTALS)
+
+
+@pytest.mark.parametrize("command", ["totals", "ranks"])
+@pytest.mark.parametrize(
+    ("everything", "note"),
+    [
+        (2, ""),
+        (3, "superseded attempts hold 1 more mismatch: --attempts all shows them\n"),
+        (7, "superseded attempts hold 5 more mismatches: --attempts all shows them\n"),
+    ],
+)
+def test_reads_say_where_superseded_attempts_hold_more(
+    aggregator: CannedAggregator,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    everything: int,
+    note: str,
+) -> None:
+    """What a restart superseded stays findable, without a word where there is nothing."""
+    restarted(aggregator, 2, everything)
+    assert main([command, "qwen3"]) == 0
+    assert capsys.readouterr().err == (note and f"rankfold {command}: {note}")
+
+
+def test_reads_of_chosen_attempts_ask_nothing_more(aggregator: CannedAggregator) -> None:
+    """Who names attempts, or is a program, gets no note and costs no further read."""
+    restarted(aggregator, 2, 7)
+    assert main(["totals", "qwen3", "--attempts", "all"]) == 0
+    assert main(["totals", "qwen3", "--json"]) == 0
+    assert len(aggregator.requests) == 2
+
+
+def test_ranks_asks_for_attempts(aggregator: CannedAggregator) -> None:
+    """The option is the API's parameter."""
+    aggregator.answer("/projects/default/runs/qwen3/ranks?attempts=1", one_page(RANK))
+    assert main(["ranks", "qwen3", "--attempts", "1"]) == 0
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_ranks_names_series_whole_below_a_narrow_table(
+    aggregator: CannedAggregator,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+) -> None:
+    """The counts' titles are numbers that a legend explains."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    key = "training/rollout_logprobs/of_the_reference_ab_mismatch_count"
+    aggregator.answer(
+        "/projects/default/runs/qwen3/ranks", one_page(RANK | {"keys": {key: 1234567}})
+    )
+    assert main(["ranks", "qwen3"]) == 0
+    titles, row, legend = capsys.readouterr().out.splitlines()
+    assert (titles.split()[-1], row.split()[-1], legend) == ("#1", "1,234,567", f"#1  {key}")
+    assert max(map(len, (titles, row))) <= width
+
+
 def test_ranks_shows_what_is_missing_and_who_never_reported(
     aggregator: CannedAggregator, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -186,17 +357,19 @@ def test_ranks_of_a_run_without_ranks_says_so(
 def test_worst_shows_digits_that_tell_neighbours_apart(
     aggregator: CannedAggregator, capsys: pytest.CaptureFixture[str], partial_run: dict[str, Any]
 ) -> None:
-    """Log-probs one ULP apart look different; non-finite ones are words."""
+    """Log-probs one ULP apart look different; non-finite ones are words, no steps away."""
     (token,) = partial_run["worst"]
     nonfinite = {**token, "a": "NaN", "position": [0, 7], "ulp": 0}
     del nonfinite["token_id"]
-    aggregator.answer("/projects/default/runs/qwen3/worst?limit=20", one_page(nonfinite, token))
+    aggregator.answer(
+        "/projects/default/runs/qwen3/worst?attempts=all&limit=20", one_page(nonfinite, token)
+    )
     assert main(["worst", "qwen3"]) == 0
     assert capsys.readouterr().out == (
         "series                     attempt  rank  iteration  microbatch"
         "  position             a             b  ulp  token_id\n"
         "training/rollout_logprobs        0     1          2           5"
-        "      0, 7           NaN  -0.693147123    0         -\n"
+        "      0, 7           NaN  -0.693147123    -         -\n"
         "training/rollout_logprobs        0     1          2           5"
         "   3, 1017  -0.693147182  -0.693147123    1      2048\n"
     )
@@ -207,7 +380,7 @@ def test_worst_prints_at_most_the_limit(
 ) -> None:
     """A limit cuts the list, for programs too, and the answer says where it goes on."""
     cut = {"items": partial_run["worst"] * 2, "next": 1}
-    aggregator.answer("/projects/default/runs/qwen3/worst?limit=2", cut)
+    aggregator.answer("/projects/default/runs/qwen3/worst?attempts=all&limit=2", cut)
     assert main(["worst", "qwen3", "--limit", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == cut
 
@@ -216,6 +389,33 @@ def test_worst_of_a_clean_run_says_so(
     aggregator: CannedAggregator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No mismatch is good news, in words."""
-    aggregator.answer("/projects/default/runs/qwen3/worst?limit=20", one_page())
+    aggregator.answer("/projects/default/runs/qwen3/worst?attempts=all&limit=20", one_page())
     assert main(["worst", "qwen3"]) == 0
     assert capsys.readouterr().out == "no mismatch was reported with its position\n"
+
+
+def test_worst_asks_for_attempts(aggregator: CannedAggregator) -> None:
+    """All attempts count unless others are asked for."""
+    aggregator.answer("/projects/default/runs/qwen3/worst?attempts=effective&limit=20", one_page())
+    assert main(["worst", "qwen3", "--attempts", "effective"]) == 0
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_worst_names_series_whole_on_a_terminal(
+    aggregator: CannedAggregator,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    partial_run: dict[str, Any],
+    width: int,
+) -> None:
+    """A series stands once over its tokens, and the two values stay."""
+    monkeypatch.setenv("COLUMNS", str(width))
+    series = "training/rollout_logprobs/of_the_reference_ab"
+    token = {**partial_run["worst"][0], "series": series, "sample": "x" * 80}
+    target = "/projects/default/runs/qwen3/worst?attempts=all&limit=20"
+    aggregator.answer(target, one_page(token, token))
+    assert main(["worst", "qwen3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1] == series
+    assert all("-0.693147182  -0.693147123" in line for line in lines[2:4])
+    assert max(map(len, lines)) <= width

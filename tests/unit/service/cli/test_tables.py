@@ -1,33 +1,11 @@
-"""Tables and numbers look as people like to read them, whatever is in them."""
+"""Tables are aligned, and make room on a narrow screen without cutting names."""
 
 from __future__ import annotations
 
-import io
+from rankfold_service.cli.tables import Column, table
+from rankfold_service.cli.text import Screen
 
-import pytest
-
-from rankfold_service.cli.tables import (
-    Column,
-    Screen,
-    ago,
-    number,
-    plain,
-    shortened,
-    table,
-    visible,
-    width_of,
-)
-
-NAMES = [Column("run", name=True), Column("count", number=True), Column("gate", gate=True)]
-NOW = 1_764_600_000.0
-
-
-class Terminal(io.StringIO):
-    """A stream that says that it is a terminal."""
-
-    def isatty(self) -> bool:
-        """Say so."""
-        return True
+NAMES = [Column("run"), Column("count", number=True), Column("gate", gate=True)]
 
 
 def test_table_aligns_names_left_and_numbers_right() -> None:
@@ -50,19 +28,44 @@ def test_table_counts_wide_and_combining_characters_as_a_terminal_does() -> None
     )  # fmt: skip
 
 
-def test_table_shortens_names_to_the_screen_and_nothing_else() -> None:
-    """The widest names give way until the table fits; numbers stay whole."""
-    rows = [["training/rollout_logprobs_mismatch_count", "123,456,789", "pass"]]
-    assert table(NAMES, rows, Screen(width=40)) == (
-        "run                          count  gate\n"
-        "training/r…atch_count  123,456,789  pass"
-    )  # fmt: skip
+def test_table_drops_columns_until_it_fits_and_says_which() -> None:
+    """The columns that matter least go first, and only as many as have to."""
+    columns = [Column("key"), Column("sum", drop=2), Column("max", drop=1), Column("value")]
+    rows = [["training/rollout_logprobs_diff_mean", "0.125", "0.25", "0.5"]]
+    assert table(columns, rows, Screen(width=50)) == (
+        "key                                  max   value\n"
+        "training/rollout_logprobs_diff_mean  0.25  0.5\n"
+        "no room for: sum"
+    )
+    assert table(columns, rows, Screen(width=42)).endswith("\nno room for: sum, max")
 
 
-def test_table_keeps_names_readable_on_a_screen_that_is_too_narrow() -> None:
-    """A name keeps some characters even where the table cannot fit."""
-    rows = [["training/rollout_logprobs", "1", "pass"]]
-    assert table(NAMES, rows, Screen(width=5)).splitlines()[1] == "train…gprobs      1  pass"
+def test_table_never_cuts_a_name() -> None:
+    """Where nothing is left to drop, lines run over the edge: a name can be copied."""
+    name = "x" * 200
+    assert table(NAMES, [[name, "1", "pass"]], Screen(width=40)).splitlines()[1] == (
+        f"{name}      1  pass"
+    )
+
+
+def test_table_makes_headings_of_what_groups_its_rows() -> None:
+    """A group's name stands once over its rows, whose order stays."""
+    columns = [Column("series", group=True), Column("rank", number=True), Column("position")]
+    rows = [["training/a", "0", "3"], ["training/a", "1", "4"], ["b", "0", "5"]]
+    assert table(columns, rows, Screen(width=20)) == (
+        "  rank  position\ntraining/a\n     0  3\n     1  4\nb\n     0  5"
+    )
+
+
+def test_table_explains_long_titles_below() -> None:
+    """Titles that are names become numbers, with a legend that has them whole."""
+    columns = [Column("rank"), *(Column(f"series/{i}" * 3, True, legend=True) for i in "ab")]
+    assert table(columns, [["0", "5", "1,000"]], Screen(width=40)) == (
+        "rank  #1     #2\n"
+        "0      5  1,000\n"
+        "#1  series/aseries/aseries/a\n"
+        "#2  series/bseries/bseries/b"
+    )
 
 
 def test_table_leaves_names_whole_where_there_is_no_screen() -> None:
@@ -84,92 +87,3 @@ def test_table_colours_gates_without_disturbing_the_alignment() -> None:
 def test_table_without_rows_is_its_titles() -> None:
     """An empty table still says what it would hold."""
     assert table(NAMES, [], Screen()) == "run  count  gate"
-
-
-def test_table_shows_what_would_act_on_a_terminal() -> None:
-    """Escape sequences, line breaks and direction marks in a name are written out."""
-    assert visible("a\x1b[2J\u2028\u202eb") == "a\\x1b[2J\\u2028\\u202eb"
-    assert visible("実験 é") == "実験 é"
-
-
-@pytest.mark.parametrize(
-    ("text", "width", "expected"),
-    [
-        ("short", 12, "short"),
-        ("training/rollout_logprobs", 12, "train…gprobs"),
-        ("実験実験実験実験", 9, "実験…実験"),
-        ("実験実験実験実験", 8, "実…実験"),
-    ],
-)
-def test_shortened_leaves_out_the_middle(text: str, width: int, expected: str) -> None:
-    """Both ends stay, and the result is never wider than asked for."""
-    assert shortened(text, width) == expected
-    assert width_of(expected) <= width
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (None, "-"),
-        (0, "0"),
-        (1234567, "1,234,567"),
-        (2**64, "18,446,744,073,709,551,616"),
-        (0.0, "0"),
-        (7.450580596923828e-09, "7.45058e-09"),
-        (0.25, "0.25"),
-        ("NaN", "NaN"),
-        (True, "yes"),
-        (False, "no"),
-    ],
-)
-def test_number_is_short_and_keeps_null_apart_from_zero(
-    value: float | int | str | None, expected: str
-) -> None:
-    """Counts have separators, floats six digits, null is a dash."""
-    assert number(value) == expected
-
-
-def test_plain_writes_an_index_without_separators() -> None:
-    """An iteration is a name, not a count."""
-    assert (plain(12000), plain(None)) == ("12000", "-")
-
-
-@pytest.mark.parametrize(
-    ("seconds", "expected"),
-    [
-        (0.4, "just now"),
-        (-3.0, "just now"),
-        (12.0, "12 s ago"),
-        (200.0, "3 min ago"),
-        (7200.0, "2 h ago"),
-        (3 * 86400.0, "3 d ago"),
-        (8 * 86400.0, "2025-11-23T14:40:00Z"),
-        (-3600.0, "2025-12-01T15:40:00Z"),
-    ],
-)
-def test_ago_says_how_long_or_when(seconds: float, expected: str) -> None:
-    """Recent times are relative; old ones, and those that a wrong clock made, are not."""
-    assert ago(NOW - seconds, NOW) == expected
-
-
-def test_ago_of_no_time_is_a_dash() -> None:
-    """A rank that never reported has no last report."""
-    assert ago(None, NOW) == "-"
-
-
-def test_screen_of_a_pipe_has_no_edge_and_no_colour() -> None:
-    """What is not a terminal gets everything, plainly."""
-    assert Screen.of(io.StringIO()) == Screen(width=None, colour=False)
-
-
-def test_screen_of_a_terminal_has_both(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal has a width and, unless NO_COLOR is set, colours."""
-    monkeypatch.setenv("COLUMNS", "77")
-    assert Screen.of(Terminal()) == Screen(width=77, colour=True)
-    monkeypatch.setenv("NO_COLOR", "1")
-    assert Screen.of(Terminal()) == Screen(width=77, colour=False)
-
-
-def test_screen_paints_a_word_that_it_does_not_know_plainly() -> None:
-    """A gate without a colour of its own is printed as it is."""
-    assert Screen(colour=True).gate("unheard of") == "unheard of"
