@@ -80,11 +80,6 @@ class Coverage:
     reporting: int = 0
     silent: list[int] = field(default_factory=list)
 
-    @property
-    def missing_ranks(self) -> list[int]:
-        """Ranks that never reported or owe something, ascending, the first `LISTED`."""
-        return sorted({*self.silent, *(m.rank for m in self.missing)})[:LISTED]
-
 
 def judged_attempts(ledger: Ledger, selection: Selection) -> list[tuple[Attempt, int | None]]:
     """Return each attempt to judge with the last iteration for which it counts."""

@@ -102,6 +102,28 @@ class Fold(NamedTuple):
             _merge_worst(self.worst, other.worst),
         )
 
+    def without(self, part: Fold) -> Fold:
+        """Return what was folded but for a part of it, as far as a fold can tell.
+
+        Sums are exact. `max` is right where `tells_max_without` says so. The worst tokens are
+        those that are left of the kept ones; `min`, `ulp_max` and optional fields stay.
+        """
+        rest = self._replace(
+            partials=self.partials - part.partials,
+            valid=self.valid - part.valid,
+            count=self.count - part.count,
+            nonfinite=self.nonfinite - part.nonfinite,
+            sum=self.sum - part.sum,
+            worst=tuple(token for token in self.worst if token not in part.worst),
+        )
+        if rest.count == 0:  # then every finite difference is 0
+            rest = rest._replace(max=0.0 if rest.finite else None)
+        return rest
+
+    def tells_max_without(self, part: Fold) -> bool:
+        """Whether `without` is sure of the largest difference: it is not that of the part."""
+        return self.count == part.count or part.max is None or part.max != self.max
+
     @classmethod
     def of(cls, columns: PartialColumns, chosen: Sequence[int], rank: int, attempt: int) -> Fold:
         """Return the fold of the chosen rows of a report of one rank and attempt."""

@@ -47,7 +47,8 @@ class Evidence:
     """What a verdict is made from.
 
     Attributes:
-        series: the folds of the selected series; a selected one that was never reported is empty.
+        series: the folds of the selected series, without what a live verdict leaves out; a
+            selected one that was never reported is empty.
         coverage: of the same selection.
         conflicts: over all attempts.
         dropped: partials that ranks gave up, in attempts that are not superseded.
@@ -105,31 +106,38 @@ def _failures(policy: Policy, evidence: Evidence) -> Iterator[str]:
 def _conflicts(evidence: Evidence) -> Iterator[str]:
     if evidence.conflicts:
         yield (
-            f"{evidence.conflicts} conflicts: the same identity was reported with other content "
-            "(two processes claim one shard, or a recompute was not deterministic)"
+            f"{_count(evidence.conflicts, 'conflict')}: the same identity was reported with other "
+            "content (two processes claim one shard, a restart reports as the same attempt, or a "
+            "recompute was not deterministic)"
         )
 
 
-def in_progress(policy: Policy, evidence: Evidence) -> frozenset[int]:
-    """Return the iterations, incomplete or absent, that a live verdict leaves out."""
-    over = evidence.finished or evidence.stale
-    return frozenset(evidence.coverage.open if policy.live and not over else ())
+def in_progress(policy: Policy, coverage: Coverage, *, over: bool) -> frozenset[int]:
+    """Return the iterations, incomplete or absent, that a live verdict leaves out.
+
+    Args:
+        policy: only a live one leaves anything out.
+        coverage: which iterations are open.
+        over: the run is finished or stale, so that nothing is in progress.
+    """
+    return frozenset(coverage.open if policy.live and not over else ())
 
 
 def _gaps(policy: Policy, evidence: Evidence) -> Iterator[str]:
     covered = evidence.coverage
     over = evidence.finished or evidence.stale
-    waiting = in_progress(policy, evidence)
+    waiting = in_progress(policy, covered, over=over)
     late = [i for i in covered.incomplete if i not in waiting]
     absent = [i for i in covered.absent if i not in waiting]
     if late:
-        yield f"{len(late)} iterations are incomplete: {_listed(late)}{_who(covered, late)}"
+        which = _listed(late)
+        yield f"{_count(len(late), 'iteration')} incomplete: {which}{_who(covered, late)}"
     if absent and not policy.allow_absent:
-        yield f"{len(absent)} iterations lack a series: {_listed(absent)}"
+        yield f"{_count(len(absent), 'iteration')} without a series: {_listed(absent)}"
     if covered.silent and (over or not policy.live):
         yield f"ranks that never reported: {_listed(covered.silent)} of {covered.expected}"
     if evidence.dropped:
-        yield f"ranks had to give up {evidence.dropped} partials"
+        yield f"ranks had to give up {_count(evidence.dropped, 'partial')}"
     if policy.require_finished and not evidence.finished:
         yield "the run is not finished"
 
@@ -140,13 +148,22 @@ def _empty(policy: Policy, evidence: Evidence) -> Iterator[str]:
     if policy.live and not evidence.coverage.complete:
         yield "no iteration is complete yet"
     for name, fold in sorted(evidence.series.items()):
-        if not fold.valid:
+        if not fold.partials:
+            yield f"{name}: nothing was reported"
+        elif not fold.valid:
             yield f"{name}: no position was under the mask"
 
 
 def _clean(evidence: Evidence) -> str:
     positions = sum(fold.valid for fold in evidence.series.values())
-    return f"{positions} positions compared in {evidence.coverage.complete} complete iterations"
+    mismatches = sum(fold.count for fold in evidence.series.values())
+    tolerated = f", {_count(mismatches, 'mismatch', 'mismatches')} tolerated" if mismatches else ""
+    complete = _count(evidence.coverage.complete, "complete iteration")
+    return f"{_count(positions, 'position')} compared in {complete}{tolerated}"
+
+
+def _count(number: int, word: str, words: str | None = None) -> str:
+    return f"{number} {word if number == 1 else words or word + 's'}"
 
 
 def _listed(numbers: list[int], most: int = 10) -> str:
@@ -157,4 +174,5 @@ def _listed(numbers: list[int], most: int = 10) -> str:
 def _who(covered: Coverage, late: list[int]) -> str:
     iterations = set(late)
     ranks = sorted({m.rank for m in covered.missing if m.iteration in iterations})
-    return f" (ranks {_listed(ranks)})" if ranks else ""
+    word = "rank" if len(ranks) == 1 else "ranks"
+    return f" ({word} {_listed(ranks)})" if ranks else ""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice
 
 from rankfold.attempt import Attempt
 from rankfold.coverage import Selection, judged_attempts
-from rankfold.fold import Table
+from rankfold.fold import Fold, Table
 from rankfold.ledger import Ledger
 
 
@@ -44,6 +44,39 @@ def range_totals(ledger: Ledger, selection: Selection) -> Table:
         for attempt, last in _attempts(ledger, selection)
         for iteration in attempt.paged.between(selection.first, last)
     )
+
+
+def settled_series(
+    ledger: Ledger, selection: Selection, waiting: Collection[int], *, exact: bool
+) -> dict[str, Fold]:
+    """Return the series' folds of a selection but for iterations that are in progress.
+
+    Their counts, sums and maxima are what a verdict looks at; see `Fold.without` for the rest.
+
+    Args:
+        ledger: of the run.
+        selection: what to fold.
+        waiting: the iterations to leave out, in the attempts that are effective for them.
+        exact: read every page where that is needed to tell a maximum; without it, that may
+            be the one of all iterations.
+    """
+    whole = range_totals(ledger, selection).series
+    left_out = {
+        (attempt.number, iteration)
+        for attempt, last in judged_attempts(ledger, selection)
+        for iteration in waiting
+        if iteration in attempt.covered and (last is None or iteration <= last)
+    }
+    part = Table.union(ledger.attempts[a].page(i).table for a, i in left_out).series
+    if exact and not all(whole[name].tells_max_without(fold) for name, fold in part.items()):
+        rest = (
+            attempt.page(iteration).table
+            for attempt, last in _attempts(ledger, selection)
+            for iteration in attempt.paged.between(selection.first, last)
+            if (attempt.number, iteration) not in left_out
+        )
+        return Table.union(rest).series
+    return {name: fold.without(part.get(name, Fold())) for name, fold in whole.items()}
 
 
 def newest_complete(ledger: Ledger) -> IterationFolds | None:

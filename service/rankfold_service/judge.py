@@ -11,7 +11,7 @@ from rankfold.coverage import LISTED, Selection, coverage
 from rankfold.fold import Fold
 from rankfold.gate import Evidence, Gate, Policy, Verdict, evaluate, in_progress
 from rankfold.ledger import Attempts, ConflictNote, Ledger
-from rankfold.reading import newest_complete, range_totals
+from rankfold.reading import newest_complete, range_totals, settled_series
 from rankfold.rules import Key
 from rankfold_service import present
 
@@ -115,14 +115,16 @@ class Judge:
             "gate": self._live(ledger)[0].gate.value,
         }
 
-    def _evidence(self, ledger: Ledger, selection: Selection, listed: int) -> Evidence:
+    def _evidence(
+        self, ledger: Ledger, selection: Selection, policy: Policy, listed: int
+    ) -> Evidence:
         """Gather what a verdict needs: mismatches over the attempts asked for, by default all."""
-        table = range_totals(ledger, selection)
-        names = selection.series or ledger.series_names()
         state = self.state(ledger)
+        covered = coverage(ledger, selection, listed)
+        waiting = in_progress(policy, covered, over=state != "running")
         return Evidence(
-            series={name: table.series.get(name, Fold()) for name in names},
-            coverage=coverage(ledger, selection, listed),
+            series=_series(ledger, selection, waiting, exact=listed > 0),
+            coverage=covered,
             conflicts=sum(a.conflicts for a in ledger.chosen(selection.attempts)),
             dropped=_dropped(ledger, selection.attempts),
             finished=state == "finished",
@@ -130,14 +132,19 @@ class Judge:
         )
 
     def _live(self, ledger: Ledger) -> tuple[Verdict, Evidence]:
-        evidence = self._evidence(ledger, Selection(attempts="all"), listed=0)
-        return evaluate(Policy(live=True), evidence), evidence
+        policy = Policy(live=True)
+        evidence = self._evidence(ledger, Selection(attempts="all"), policy, listed=0)
+        return evaluate(policy, evidence), evidence
 
     def gate(self, ledger: Ledger, selection: Selection, policy: Policy) -> answers.GateAnswer:
         """Return the verdict on a run, and why."""
-        evidence = self._evidence(ledger, selection, LISTED)
+        evidence = self._evidence(ledger, selection, policy, LISTED)
         verdict = evaluate(policy, evidence)
         covered = evidence.coverage
+        over = evidence.finished or evidence.stale
+        waiting = in_progress(policy, covered, over=over)
+        missing = [m for m in covered.missing if m.iteration not in waiting]
+        silent = covered.silent if over or not policy.live else []
         return {
             "project": ledger.project,
             "run": ledger.run,
@@ -146,14 +153,14 @@ class Judge:
             "live": policy.live,
             "reasons": verdict.reasons,
             "series": {name: present.series_gate(fold) for name, fold in evidence.series.items()},
-            "iterations": present.iterations_gate(covered, in_progress(policy, evidence)),
+            "iterations": present.iterations_gate(covered, waiting),
             "ranks": {
                 "expected": covered.expected,
                 "expected_from": "world_size" if covered.expected_known else "reports",
                 "reporting": covered.reporting,
-                "missing": covered.missing_ranks,
+                "missing": sorted({*silent, *(m.rank for m in missing)})[:LISTED],
             },
-            "missing": [present.missing(m) for m in covered.missing],
+            "missing": [present.missing(m) for m in missing],
             "conflicts": evidence.conflicts,
             "conflict_details": [
                 present.conflict(note) for note in _notes(ledger, selection.attempts)
@@ -183,6 +190,20 @@ class Judge:
             conflicts=ledger.conflicts,
             gate=verdict.gate,
         )
+
+
+def _series(
+    ledger: Ledger, selection: Selection, waiting: frozenset[int], *, exact: bool
+) -> dict[str, Fold]:
+    """Return the folds to judge: of the series asked for, or of all that were reported."""
+    folds = (
+        settled_series(ledger, selection, waiting, exact=exact)
+        if waiting
+        else range_totals(ledger, selection).series
+    )
+    # What was reported only in iterations that are still in progress has no say yet.
+    known = sorted(name for name, fold in folds.items() if fold.partials)
+    return {name: folds.get(name, Fold()) for name in selection.series or known}
 
 
 def _dropped(ledger: Ledger, attempts: Attempts) -> int:

@@ -31,7 +31,9 @@ def check_place(path: Path, mounts: str | None = None) -> None:
     Raises:
         StoreRefused: with what to do about it.
     """
-    folder = path.parent
+    folder = path.parent.absolute()
+    if path.is_dir():
+        raise StoreRefused(f"{path.absolute()} is a directory: name a file in it")
     if not folder.is_dir():
         raise StoreRefused(f"{folder} is not a directory: create it, or name another store")
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -79,7 +81,11 @@ def lock(path: Path) -> IO[bytes]:
     Raises:
         StoreRefused: another process holds it.
     """
-    handle = path.with_name(path.name + ".lock").open("ab")
+    beside = path.with_name(path.name + ".lock")
+    try:
+        handle = beside.open("ab")
+    except OSError as error:
+        raise StoreRefused(f"{beside} cannot be written: {error.strerror}") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -130,10 +130,9 @@ def migrate_file(path: Path, steps: list[Migration] | None = None) -> list[str]:
     steps = migrations() if steps is None else steps
     check_place(path)
     check_leftovers(path)
+    if not path.exists():
+        raise StoreRefused(f"{path} is not there: 'rankfold serve' makes a new store")
     with lock(path):
-        if not path.exists():
-            create(path, steps)
-            return [step.name for step in steps]
         connection = connect(path)
         try:
             number = version(connection, path)

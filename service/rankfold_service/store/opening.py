@@ -94,6 +94,7 @@ def sqlite_path(url: str) -> Path:
     path = url.removeprefix(_SQLITE)
     if path in (url, ""):
         raise ConfigurationError(
-            f"unknown store {url!r}: use sqlite:///PATH (sqlite:////PATH for an absolute one)"
+            f"unknown store {url!r}: use sqlite:///PATH (sqlite:////PATH for an absolute one), "
+            "or memory://, which forgets"
         )
     return Path(path)

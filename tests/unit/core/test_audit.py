@@ -26,6 +26,16 @@ def test_audit_agrees_with_what_reports_built(parts: list[Parts]) -> None:
     assert list(audit(ledger)) == []
 
 
+def test_audit_takes_a_fold_whose_contents_are_gone() -> None:
+    """Where microbatches were folded away, their fold is all that is left to add up."""
+    ledger = ledger_of()
+    for i in range(3):
+        rows = [dirty(i), dirty(i, 1)]
+        ledger.apply(report(0, rows, commits=[(i, 2)], world_size=1), 1.0, keep=1)
+    assert ledger.attempts[0].page(0).series[SERIES][0].contents == {0: None, 1: None}
+    assert list(audit(ledger)) == []
+
+
 def sound() -> Ledger:
     """Return a run with a restart, a scalar and two ranks."""
     both = [

@@ -47,6 +47,18 @@ def test_place_without_a_directory_is_refused(tmp_path: Path) -> None:
         check_place(tmp_path / "missing" / "store.db")
 
 
+def test_place_that_is_a_directory_is_refused(tmp_path: Path) -> None:
+    """The name of a folder is no name of a store."""
+    with pytest.raises(StoreRefused, match="is a directory: name a file in it"):
+        check_place(tmp_path)
+
+
+def test_lock_that_cannot_be_written_is_refused() -> None:
+    """Where no file can be made there is no store."""
+    with pytest.raises(StoreRefused, match=r"x\.db\.lock cannot be written"):
+        lock(Path("/proc/x.db"))
+
+
 def test_place_without_a_list_of_mounts_is_accepted(tmp_path: Path) -> None:
     """Systems that cannot say are trusted."""
     check_place(tmp_path / "store.db", "")

@@ -40,11 +40,13 @@ def test_migrations_are_numbered_without_gaps() -> None:
     assert [step.number for step in steps] == list(range(1, len(steps) + 1))
 
 
-def test_migrate_creates_a_store_and_then_has_nothing_to_do(tmp_path: Path) -> None:
-    """The first call names what it applied, the second nothing."""
-    url = f"sqlite:///{tmp_path}/store.db"
-    assert migrate(url) == [step.name for step in migrations()]
-    assert migrate(url) == []
+def test_migrate_of_a_current_store_has_nothing_to_do(tmp_path: Path) -> None:
+    """A store that serves already is left as it is; one that is not there is not made up."""
+    filled(tmp_path / "store.db")
+    assert migrate(f"sqlite:///{tmp_path}/store.db") == []
+    with pytest.raises(StoreRefused, match="is not there"):
+        migrate(f"sqlite:///{tmp_path}/typo.db")
+    assert not (tmp_path / "typo.db").exists()
 
 
 def test_migrate_brings_an_older_store_forward_and_keeps_its_data(tmp_path: Path) -> None:
