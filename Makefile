@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install fmt lint types imports check test test-e2e bench build demo run ci clean
+.PHONY: help install fmt lint types imports check test test-e2e test-faults bench build demo run ci clean
 
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
 
 install: $(STAMP) ## create .venv with everything that development needs
 
@@ -42,6 +42,9 @@ test: install ## all tests
 
 test-e2e: install ## only the tests that start real processes
 	$(BIN)/python -m pytest tests/e2e tests/integration
+
+test-faults: install ## the long form of the fault suite: 20 seeds, more than 200 kills, 5 to 10 minutes
+	$(BIN)/python -m tests.e2e.faults $(ARGS)
 
 bench: install ## benchmarks: prints ratios, writes bench-results/
 	$(BIN)/python -m tests.bench

@@ -1,0 +1,75 @@
+"""Runs scenarios of faults by seed: `python -m tests.e2e.faults --seed N` replays one."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from .conductor import Conductor, Outcome
+
+STRIKES = 12
+SEEDS = 20
+
+
+def main() -> int:
+    """Run scenarios and return 1 if one of them did not end as the oracle says."""
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e.faults", description=__doc__)
+    parser.add_argument("--seed", type=int, action="append", help="this one; repeatable")
+    parser.add_argument("--strikes", type=int, default=STRIKES, help="faults per seed")
+    parser.add_argument("--seconds", type=float, default=1200.0, help="begin no seed after this")
+    args = parser.parse_args()
+    started, kills, done = time.monotonic(), Counter[str](), 0
+    seeds = args.seed or range(SEEDS)
+    for seed in seeds:
+        if time.monotonic() - started > args.seconds:
+            print(f"stopped after {args.seconds:.0f} s")
+            break
+        outcome = play(seed, args.strikes)
+        kills += outcome.kills
+        done += 1
+        print(f"seed {seed}: equal to the oracle; {described(outcome)}", flush=True)
+    seconds = time.monotonic() - started
+    print(f"{done} of {len(seeds)} seeds in {seconds:.0f} s")
+    print(f"{kills.total()} kill points: {_listed(kills)}")
+    return 0 if done == len(seeds) else 1
+
+
+def play(seed: int, strikes: int) -> Outcome:
+    """Run one scenario; if it fails, say how to run it again and keep its files."""
+    folder = Path(tempfile.mkdtemp(prefix=f"rankfold-faults-{seed}-"))
+    try:
+        outcome = Conductor(seed, strikes, folder).run()
+    except BaseException:
+        again = f"python -m tests.e2e.faults --seed {seed} --strikes {strikes}"
+        print(f"seed {seed} failed; its files are in {folder}; again: {again}", file=sys.stderr)
+        raise
+    _remove(folder)
+    return outcome
+
+
+def described(outcome: Outcome) -> str:
+    """Return what a scenario went through in words."""
+    queue = "queues on disk" if outcome.durable else "queues in memory"
+    return (
+        f"{outcome.seconds:.1f} s, {queue}, kills: {_listed(outcome.kills)}, "
+        f"strikes: {_listed(outcome.strikes)}, connections: {_listed(outcome.broken)}, "
+        f"statuses {outcome.statuses}, slowest start {outcome.slowest_start:.2f} s"
+    )
+
+
+def _listed(counts: Counter[str]) -> str:
+    return ", ".join(f"{number} {name}" for name, number in counts.most_common())
+
+
+def _remove(folder: Path) -> None:
+    for path in sorted(folder.rglob("*"), reverse=True):
+        path.rmdir() if path.is_dir() else path.unlink()
+    folder.rmdir()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
