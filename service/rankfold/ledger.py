@@ -9,7 +9,7 @@ from functools import partial
 from typing import Literal, NamedTuple
 
 from rankfold.attempt import Attempt
-from rankfold.errors import Inconsistent, NotFound
+from rankfold.errors import Inconsistent, NotFound, TooLarge
 from rankfold.fold import Fold, Place, ScalarFold, Table
 from rankfold.page import GLOBAL, Conflict, Page, Sorted, contents_of
 from rankfold.rules import Rule, RuleSet
@@ -19,6 +19,7 @@ Attempts = Literal["effective", "all"] | int
 
 KEPT_CONFLICTS = 100
 KEPT_ITERATIONS = 16
+MAX_NAMES = 2_000
 
 
 class Binding(NamedTuple):
@@ -85,6 +86,7 @@ class Ledger:
 
         Raises:
             Inconsistent: it contradicts the attempt's world size or the run's names.
+            TooLarge: the run would have more than `MAX_NAMES` series or keys.
         """
         self._check(report)
         return self.take(report, now, keep)
@@ -205,10 +207,13 @@ class Ledger:
         new_keys = set(report.scalars.key).difference(self.bindings)
         if not new_series and not new_keys:
             return
-        new_series.difference_update(self.series_names())
+        known = self.series_names()
+        new_series.difference_update(known)
+        if max(len(known) + len(new_series), len(self.bindings) + len(new_keys)) > MAX_NAMES:
+            raise TooLarge(f"a run may have {MAX_NAMES} series and as many scalar keys")
         owners = {
             f"{series}_{key.suffix}": series
-            for series in [*self.series_names(), *sorted(new_series)]
+            for series in [*known, *sorted(new_series)]
             for key in self.rules.keys_of(series)
         }
         taken = sorted(owners.keys() & (new_keys | self.bindings.keys()))

@@ -13,8 +13,8 @@ REPORT_PATH = f"/api/v{API_VERSION}/partials"
 
 MAX_META = 64
 MAX_META_VALUE = 500
-MAX_ITEMS = 100_000
-MAX_BODY = 16 * 1024 * 1024
+MAX_ITEMS = 10_000
+MAX_BODY = 4 * 1024 * 1024
 
 
 @dataclass(slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from itertools import chain, islice
 from typing import Any, TypeVar
 
 from rankfold import answers
@@ -155,10 +156,7 @@ class Aggregator:
 
         def read(store: Store) -> answers.RanksAnswer:
             ledger = store.run(project, run)
-            chosen = ledger.chosen(attempts)
-            known = {rank for attempt in chosen for rank in attempt.reporters}
-            known.update(range(chosen[-1].world_size or 0))
-            shown, more = _page(known, limit, after, int)
+            shown, more = _ranks(ledger, attempts, limit, after)
             owed = missing_by_rank(ledger, Selection(attempts=attempts), shown)
             return {
                 "items": [_rank(ledger, attempts, rank, owed[rank]) for rank in shown],
@@ -234,6 +232,19 @@ def _page(
     ordered = sorted(things, key=name)
     rest = [thing for thing in ordered if after is None or name(thing) > after]
     return rest[:limit], name(rest[limit - 1]) if len(rest) > limit else None
+
+
+def _ranks(
+    ledger: Ledger, attempts: Attempts, limit: int, after: int | None
+) -> tuple[list[int], int | None]:
+    """Return a page of the ranks that are expected or have reported; the world may be huge."""
+    chosen = ledger.chosen(attempts)
+    expected = range(chosen[-1].world_size or 0)
+    others = {rank for attempt in chosen for rank in attempt.reporters if rank not in expected}
+    start = 0 if after is None else after + 1
+    rest = chain(expected[start:], sorted(rank for rank in others if rank >= start))
+    found = list(islice(rest, limit + 1))
+    return found[:limit], found[limit - 1] if len(found) > limit else None
 
 
 def _rank(ledger: Ledger, attempts: Attempts, rank: int, owed: list[Missing]) -> answers.RankAnswer:

@@ -24,8 +24,9 @@ T = TypeVar("T")
 Outcome = tuple[asyncio.Future[Any], Any]
 _log = logging.getLogger("rankfold.writer")
 
-# One commit's share of reports: more would make those who wait for it wait longer.
+# One commit's share of reports and of their rows: more would make who waits for it wait longer.
 MOST_PER_COMMIT = 512
+MOST_ROWS_PER_COMMIT = 20_000
 
 
 class _Task(NamedTuple, Generic[T]):
@@ -136,7 +137,7 @@ class Writer:
                     self._wake.wait()
                 if not (self._reports or self._calls):
                     return
-                reports = [self._reports.popleft() for _ in range(self._share())]
+                reports = self._share()
                 calls = list(self._calls)
                 self._calls.clear()
             self._busy_since = time.monotonic()
@@ -147,8 +148,14 @@ class Writer:
                 _attempt(self._store.maintain)
             self._busy_since = None
 
-    def _share(self) -> int:
-        return min(len(self._reports), MOST_PER_COMMIT)
+    def _share(self) -> list[_Task[Arrival]]:
+        """Take the next commit's reports off the queue, at least one where any waits."""
+        share: list[_Task[Arrival]] = []
+        rows = 0
+        while self._reports and len(share) < MOST_PER_COMMIT and rows < MOST_ROWS_PER_COMMIT:
+            share.append(self._reports.popleft())
+            rows += len(share[-1].what.report)
+        return share
 
     def _write(self, tasks: Sequence[_Task[Arrival]]) -> None:
         """Take reports in one commit and answer them."""

@@ -13,6 +13,7 @@ from rankfold.wire import field_error
 T = TypeVar("T")
 
 MAX_FAULTS = 100
+MOST_ERRORS = 1_000
 MAX_DEPTH = 200
 _TOO_LARGE = 10**400  # an integer that no bound and no double takes
 
@@ -85,7 +86,12 @@ def _deeper_than(value: Any, limit: int) -> bool:
 
 
 def _faults(error: ValidationError, document: Any) -> list[FieldError]:
-    """Return pydantic's errors as pointers into the document, each place once."""
+    """Return pydantic's errors as pointers into the document, each place once.
+
+    Above a number they are not named: making a million of them takes gigabytes.
+    """
+    if error.error_count() > MOST_ERRORS:
+        return [field_error(f"has {error.error_count()} faults, too many to name them")]
     found: dict[str, FieldError] = {}
     for each in error.errors(include_url=False, include_context=False, include_input=False):
         tokens = _path(each["loc"], document, missing=each["type"] == "missing")

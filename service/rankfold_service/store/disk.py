@@ -32,8 +32,8 @@ def check_place(path: Path, mounts: str | None = None) -> None:
         StoreRefused: with what to do about it.
     """
     folder = path.parent.absolute()
-    if path.is_dir():
-        raise StoreRefused(f"{path.absolute()} is a directory: name a file in it")
+    if path.exists() and not path.is_file():
+        raise StoreRefused(f"{path.absolute()} is not a file: name one")
     if not folder.is_dir():
         raise StoreRefused(f"{folder} is not a directory: create it, or name another store")
     if not os.access(folder, os.W_OK | os.X_OK):
@@ -76,16 +76,16 @@ def check_leftovers(path: Path) -> None:
 def lock(path: Path) -> IO[bytes]:
     """Return a handle that keeps other aggregators off a store until it is closed.
 
-    The kernel lets go of it when the process ends, however it ends.
+    The lock is on the file itself, so that no link and no other name of it goes around it. The
+    kernel lets go of it when the process ends, however it ends.
 
     Raises:
         StoreRefused: another process holds it.
     """
-    beside = path.with_name(path.name + ".lock")
     try:
-        handle = beside.open("ab")
+        handle = path.open("rb")
     except OSError as error:
-        raise StoreRefused(f"{beside} cannot be written: {error.strerror}") from error
+        raise StoreRefused(f"{path} cannot be opened: {error.strerror}") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -94,6 +94,16 @@ def lock(path: Path) -> IO[bytes]:
             f"{path} is in use by another process: stop it, or name another store"
         ) from error
     return handle
+
+
+def is_at(path: Path, handle: IO[bytes]) -> bool:
+    """Whether the file that a handle has open is still the one at a path."""
+    try:
+        there = path.stat()
+    except OSError:
+        return False
+    here = os.fstat(handle.fileno())
+    return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
 
 
 def filesystem(folder: Path, mounts: str) -> str | None:

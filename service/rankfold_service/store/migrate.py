@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sqlite3
 from dataclasses import dataclass
@@ -48,9 +49,8 @@ def create(path: Path, steps: list[Migration]) -> None:
     Raises:
         StoreRefused: the disk does not take it.
     """
-    draft = path.with_name(f".{path.name}.new")
+    draft = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        draft.unlink(missing_ok=True)
         connection = sqlite3.connect(draft, isolation_level=None)
         # Lets a file shrink after deletes; can only be chosen before anything is written.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
@@ -59,10 +59,14 @@ def create(path: Path, steps: list[Migration]) -> None:
             apply(connection, step)
         connection.execute("PRAGMA journal_mode = WAL")
         connection.close()
-        os.rename(draft, path)
+        # A link, unlike a rename, never replaces what another process has put there meanwhile.
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, path)
         sync_folder(path.parent)
     except (OSError, sqlite3.Error) as error:
         raise StoreRefused(f"cannot create a store at {path}: {error}") from error
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def apply(connection: sqlite3.Connection, step: Migration) -> None:
@@ -85,7 +89,7 @@ def version(connection: sqlite3.Connection, path: Path) -> int:
             raise StoreRefused(f"{path} is another program's database: name another store")
         (health,) = connection.execute("PRAGMA quick_check(1)").fetchone()
     except sqlite3.DatabaseError as error:
-        raise damaged(path, str(error)) from error
+        raise unusable(path, error) from error
     if health != "ok":
         raise damaged(path, health)
     return int(number)
@@ -96,6 +100,18 @@ def damaged(path: Path, what: str) -> StoreRefused:
     return StoreRefused(
         f"{path} is damaged ({what}): nothing was changed; restore it from a backup, "
         "or move it away to begin anew"
+    )
+
+
+def unusable(path: Path, error: sqlite3.Error) -> StoreRefused:
+    """Return the refusal of a file that SQLite cannot use: damaged, or on a disk that fails."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in (
+        sqlite3.SQLITE_CORRUPT,
+        sqlite3.SQLITE_NOTADB,
+    ):
+        return damaged(path, str(error))
+    return StoreRefused(
+        f"{path} cannot be used now ({error}): is its disk full or read-only? Nothing was changed"
     )
 
 

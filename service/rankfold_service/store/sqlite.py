@@ -11,11 +11,12 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
+import zlib
 from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal
 
 from rankfold.errors import RankfoldError, RequestError, StoreUnavailable
 from rankfold.ledger import KEPT_ITERATIONS, Ledger
@@ -23,16 +24,10 @@ from rankfold.page import Page
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival
-from rankfold_service.store.disk import check_leftovers, check_place, lock
+from rankfold_service.store.disk import is_at
+from rankfold_service.store.file import open_file, unavailable
 from rankfold_service.store.memory import MemoryStore
-from rankfold_service.store.migrate import (
-    check_version,
-    connect,
-    create,
-    damaged,
-    migrations,
-    version,
-)
+from rankfold_service.store.migrate import damaged
 from rankfold_service.store.pack import pack_ledger, pack_page, unpack_ledger, unpack_page
 from rankfold_service.store.record import DamagedRecord, Entry, pack, unpack_all
 
@@ -68,7 +63,7 @@ class SqliteStore(MemoryStore):
         keep_iterations: int = KEPT_ITERATIONS,
     ) -> None:
         super().__init__(rules, keep_iterations=keep_iterations)
-        self.path = path
+        self.path = path.absolute()
         self._checkpoint_bytes = checkpoint_bytes
         self._stale = False
         self._journal_bytes = 0
@@ -76,7 +71,7 @@ class SqliteStore(MemoryStore):
         self._ids: dict[Name, int] = {}
         self._changed: set[Name] = set()
         self._deleted: set[Name] = set()
-        self._lock, self._connection = _open(path)
+        self._lock, self._connection = open_file(path)
         try:
             self._load()
         except BaseException:
@@ -141,6 +136,10 @@ class SqliteStore(MemoryStore):
             self._changed.add(name)
 
     def _transaction(self, write: Callable[[], object]) -> None:
+        if not is_at(self.path, self._lock):
+            raise StoreUnavailable(
+                f"{self.path} was removed or replaced under the aggregator: put it back and restart"
+            )
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             write()
@@ -161,7 +160,7 @@ class SqliteStore(MemoryStore):
         except BaseException as error:
             self._stale = True
             if isinstance(error, sqlite3.Error):
-                raise _unavailable(self.path, error) from error
+                raise unavailable(self.path, error) from error
             raise
 
     def _trust(self) -> None:
@@ -169,7 +168,7 @@ class SqliteStore(MemoryStore):
             try:
                 self._load()
             except sqlite3.Error as error:
-                raise _unavailable(self.path, error) from error
+                raise unavailable(self.path, error) from error
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -196,10 +195,12 @@ class SqliteStore(MemoryStore):
             key = (self._ids[name], attempt, iteration)
             row = self._connection.execute(query, key).fetchone()
         except sqlite3.Error as error:
-            raise _unavailable(self.path, error) from error
-        if row is None:
-            raise StoreUnavailable(f"{self.path} lacks iteration {iteration} of run {name[1]!r}")
-        return unpack_page(row[0])
+            raise unavailable(self.path, error) from error
+        try:
+            return unpack_page(row[0])
+        except (zlib.error, ValueError, LookupError, TypeError) as error:
+            where = f"iteration {iteration} of run {name[1]!r}"
+            raise StoreUnavailable(f"{self.path} is damaged at {where}: restore it") from error
 
     # -- tables and journal ----------------------------------------------------------------
 
@@ -326,36 +327,3 @@ class SqliteStore(MemoryStore):
         """Let go of the file and its lock."""
         self._connection.close()
         self._lock.close()
-
-
-def _open(path: Path) -> tuple[IO[bytes], sqlite3.Connection]:
-    """Return a locked, current, undamaged store's lock and connection."""
-    check_place(path)
-    check_leftovers(path)
-    handle = lock(path)
-    try:
-        steps = migrations()
-        if not path.exists():
-            create(path, steps)
-        connection = _connect(path)
-        try:
-            check_version(version(connection, path), path, steps)
-        except BaseException:
-            connection.close()
-            raise
-    except BaseException:
-        handle.close()
-        raise
-    return handle, connection
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    try:
-        return connect(path)
-    except sqlite3.DatabaseError as error:
-        raise damaged(path, str(error)) from error
-
-
-def _unavailable(path: Path, error: sqlite3.Error) -> StoreUnavailable:
-    name = getattr(error, "sqlite_errorname", type(error).__name__)
-    return StoreUnavailable(f"the store at {path} cannot be used now ({name}: {error})")

@@ -49,13 +49,13 @@ def test_place_without_a_directory_is_refused(tmp_path: Path) -> None:
 
 def test_place_that_is_a_directory_is_refused(tmp_path: Path) -> None:
     """The name of a folder is no name of a store."""
-    with pytest.raises(StoreRefused, match="is a directory: name a file in it"):
+    with pytest.raises(StoreRefused, match="is not a file: name one"):
         check_place(tmp_path)
 
 
 def test_lock_that_cannot_be_written_is_refused() -> None:
     """Where no file can be made there is no store."""
-    with pytest.raises(StoreRefused, match=r"x\.db\.lock cannot be written"):
+    with pytest.raises(StoreRefused, match=r"x\.db cannot be opened"):
         lock(Path("/proc/x.db"))
 
 
@@ -87,6 +87,7 @@ def test_leftover_log_without_its_file_is_refused(tmp_path: Path) -> None:
 def test_lock_is_refused_to_a_second_process(tmp_path: Path) -> None:
     """Another process is refused while the first lives, and served after it."""
     path = tmp_path / "store.db"
+    path.touch()
     code = (
         "import pathlib, sys; from rankfold_service.store.disk import lock;"
         f"lock(pathlib.Path({str(path)!r})).close()"

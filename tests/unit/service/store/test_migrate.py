@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,14 @@ from rankfold.errors import ConfigurationError, StoreRefused
 from rankfold.rules import RuleSet
 from rankfold_service.store import Arrival
 from rankfold_service.store.memory import MemoryStore
-from rankfold_service.store.migrate import APPLICATION_ID, Migration, migrate_file, migrations
+from rankfold_service.store.migrate import (
+    APPLICATION_ID,
+    Migration,
+    create,
+    migrate_file,
+    migrations,
+    unusable,
+)
 from rankfold_service.store.opening import migrate, open_store, sqlite_path
 from rankfold_service.store.sqlite import SqliteStore
 from support.reports import partial, report
@@ -117,12 +125,42 @@ def test_truncated_store_is_refused(tmp_path: Path) -> None:
 
 
 def test_start_that_was_killed_while_creating_is_repeated(tmp_path: Path) -> None:
-    """A draft that was never finished does not stand in the way."""
-    (tmp_path / ".store.db.new").write_bytes(b"half")
+    """A draft that was never finished does not stand in the way, and a finished one is gone."""
+    (tmp_path / ".store.db.1.new").write_bytes(b"half")
     filled(tmp_path / "store.db")
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".store.db.1.new", "store.db"]
     connection = sqlite3.connect(tmp_path / "store.db")
     assert connection.execute("PRAGMA application_id").fetchone() == (APPLICATION_ID,)
     connection.close()
+
+
+def test_create_never_replaces_what_is_there(tmp_path: Path) -> None:
+    """Of two first starts at the same moment, the second finds the first one's store."""
+    path = tmp_path / "store.db"
+    filled(path)
+    create(path, migrations())
+    store = SqliteStore(path, RuleSet())
+    assert [ledger.run for ledger in store.runs()] == ["run"]
+    store.close()
+
+
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+def test_store_in_use_is_refused_under_its_other_names(
+    tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    """No link goes around the lock, and removing files beside it does not either."""
+    store = SqliteStore(tmp_path / "store.db", RuleSet())
+    other = tmp_path / "other.db"
+    link(other, store.path)
+    with pytest.raises(StoreRefused, match="in use by another process"):
+        SqliteStore(other, RuleSet())
+    store.close()
+
+
+def test_failing_disk_is_not_called_damage(tmp_path: Path) -> None:
+    """Only what SQLite calls corrupt is; advice to move a file away must be right."""
+    full = sqlite3.OperationalError("disk I/O error")
+    assert "is its disk full" in str(unusable(tmp_path, full))
 
 
 def test_opening_follows_the_url(tmp_path: Path) -> None:

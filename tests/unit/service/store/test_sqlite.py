@@ -133,6 +133,33 @@ def test_damaged_journal_is_refused(path: Path, store: SqliteStore) -> None:
         SqliteStore(path, RuleSet())
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_file_that_is_gone_is_noticed(path: Path, store: SqliteStore, replaced: bool) -> None:
+    """Nothing is acknowledged into a file that no restart would find."""
+    store.ingest([Arrival(batch(0), 1.0)])
+    path.rename(path.with_suffix(".moved"))
+    if replaced:
+        path.write_bytes(b"")
+    for write in (store.probe, lambda: store.ingest([Arrival(batch(1), 2.0)])):
+        with pytest.raises(StoreUnavailable, match="removed or replaced"):
+            write()
+    if replaced:
+        path.unlink()
+    path.with_suffix(".moved").rename(path)
+    assert store.ingest([Arrival(batch(1), 2.0)]) == [Receipt(1999, 0, 0)]
+
+
+def test_damaged_page_is_an_error_of_the_store(path: Path) -> None:
+    """A page that cannot be read is said to be damaged, and answers nothing."""
+    store = SqliteStore(path, RuleSet(), checkpoint_bytes=1, keep_iterations=1)
+    for iteration in range(3):
+        store.ingest([Arrival(batch(iteration, 10), 1.0)])
+    store._connection.execute("UPDATE page SET body = x'00' WHERE iteration = 0")
+    with pytest.raises(StoreUnavailable, match="is damaged at iteration 0"):
+        store.run("default", "run").latest.page(0)
+    store.close()
+
+
 def test_second_store_on_the_same_file_is_refused(path: Path, store: SqliteStore) -> None:
     """Two aggregators never share a file."""
     assert store.path == path
