@@ -98,6 +98,10 @@ class Settings:
         default=MAX_BODY,
         metadata=_how(_positive, "BYTES", "largest body, as sent and as unpacked; 413 beyond"),
     )
+    body_timeout: float = field(
+        default=30.0,
+        metadata=_how(_seconds, "SECONDS", "longest that a body may take to arrive; 503 beyond"),
+    )
     max_items: int = field(
         default=MAX_ITEMS, metadata=_how(_positive, "N", "longest list in one report; 413 beyond")
     )

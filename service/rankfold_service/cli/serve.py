@@ -24,6 +24,7 @@ from rankfold_service.cli import options
 from rankfold_service.cli.cautions import open_to_others, unknown_variables
 from rankfold_service.cli.listening import bound, url_of
 from rankfold_service.cli.logs import configure_logging, without_password
+from rankfold_service.cli.protocol import BoundedProtocol
 from rankfold_service.cli.rules import load_rules
 from rankfold_service.exposition import Exposition
 from rankfold_service.http.app import create_app
@@ -154,7 +155,7 @@ class Server(uvicorn.Server):
             uvicorn.Config(
                 app,
                 loop="auto",
-                http="httptools",
+                http=BoundedProtocol,
                 ws="none",
                 log_config=None,
                 access_log=False,

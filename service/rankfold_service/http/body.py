@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import AsyncIterator, Mapping
 from email.message import Message
+from typing import NamedTuple
 
-from rankfold.errors import MalformedBody, TooLarge, UnsupportedMedia
+from rankfold.errors import MalformedBody, TooLarge, Unavailable, UnsupportedMedia
 
 GZIP = zlib.MAX_WBITS | 16
 
@@ -15,26 +17,54 @@ STEP = 64 * 1024
 MAX_MEMBERS = 1024
 
 
-async def read_body(headers: Mapping[str, str], chunks: AsyncIterator[bytes], limit: int) -> bytes:
-    """Return the body of a JSON request, unpacked.
+class Body(NamedTuple):
+    """A request's body as it came, and whether gzip packed it."""
+
+    data: bytes
+    packed: bool
+
+    def is_small(self, size: int) -> bool:
+        """Whether it has, unpacked, at most so many bytes; no more than that is unpacked."""
+        if not self.packed:
+            return len(self.data) <= size
+        member = zlib.decompressobj(GZIP)
+        try:
+            member.decompress(self.data, size)
+        except zlib.error:
+            return True  # quickly refused
+        return member.eof and not member.unused_data
+
+    def unpacked(self, limit: int) -> bytes:
+        """Return the bytes of the document; see `gunzip`."""
+        return gunzip(self.data, limit) if self.packed else self.data
+
+
+async def read_body(
+    headers: Mapping[str, str], chunks: AsyncIterator[bytes], limit: int, seconds: float
+) -> Body:
+    """Return the body of a JSON request.
 
     Args:
         headers: of the request; looked up in lower case.
         chunks: the body as it arrives.
-        limit: the most bytes it may have, packed and unpacked.
+        limit: the most bytes it may have as it comes.
+        seconds: the longest it may take to come.
 
     Raises:
         UnsupportedMedia: it is not JSON in UTF-8, or is packed in another way than gzip.
         TooLarge: it is over the limit; found out before more than that is kept.
-        MalformedBody: it says gzip and is not.
+        Unavailable: it takes longer; it may be sent again.
     """
     _check_type(headers.get("content-type", ""))
     packed = _is_packed(headers.get("content-encoding", ""))
     declared = headers.get("content-length", "")
     if declared.isdecimal() and int(declared) > limit:
         raise _too_large(limit)
-    body = await _gather(chunks, limit)
-    return gunzip(body, limit) if packed else body
+    try:
+        async with asyncio.timeout(seconds):
+            return Body(await _gather(chunks, limit), packed)
+    except TimeoutError as error:
+        raise Unavailable(f"the body did not come within {seconds:g} seconds") from error
 
 
 async def _gather(chunks: AsyncIterator[bytes], limit: int) -> bytes:

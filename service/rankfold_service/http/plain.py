@@ -12,7 +12,7 @@ from starlette.types import Receive, Scope, Send
 
 from rankfold.errors import RankfoldError, Unavailable
 from rankfold.wire import REPORT_PATH, Receipt, Report
-from rankfold_service.http.body import read_body
+from rankfold_service.http.body import Body, read_body
 from rankfold_service.http.budget import Budget
 from rankfold_service.http.decode import decode_report
 from rankfold_service.http.parts import Parts, admit, parts_of
@@ -57,18 +57,22 @@ class ReportEndpoint:
         grant = parts.tokens.admit(request.headers.get("authorization"), "write")
         with self._budget.share() as share:
             chunks = share.counted(request.stream())
-            body = await read_body(request.headers, chunks, parts.settings.max_body)
-            share.take(max(0, len(body) - share.size))  # what it unpacked to
+            limits = parts.settings
+            body = await read_body(request.headers, chunks, limits.max_body, limits.body_timeout)
             report = await self._decode(body)
             grant.require(report.project)
             return await parts.aggregator.ingest(report)
 
-    async def _decode(self, body: bytes) -> Report:
-        rules, max_items = self._parts.aggregator.rules, self._parts.settings.max_items
-        if len(body) < LARGE:
-            return decode_report(body, rules, max_items)
+    async def _decode(self, body: Body) -> Report:
+        if body.is_small(LARGE):
+            return self._decoded(body)
         async with self._large:
-            return await asyncio.to_thread(decode_report, body, rules, max_items)
+            return await asyncio.to_thread(self._decoded, body)
+
+    def _decoded(self, body: Body) -> Report:
+        settings = self._parts.settings
+        document = body.unpacked(settings.max_body)
+        return decode_report(document, self._parts.aggregator.rules, settings.max_items)
 
 
 def _receipt(receipt: Receipt) -> bytes:

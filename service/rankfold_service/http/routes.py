@@ -33,6 +33,7 @@ from rankfold_service.http.queries import (
 from rankfold_service.http.schemas import described
 from rankfold_service.http.shapes import PathName
 
+FINISH_BYTES = 64 * 1024
 RUN_PATH = "/projects/{project}/runs/{run}"
 
 
@@ -213,8 +214,9 @@ async def show_gate(place: Readable, query: Annotated[GateQuery, Query()]) -> Re
 )
 async def finish_run(request: Request, place: Writable, _: Annotated[NoQuery, Query()]) -> Response:
     """Mark an attempt finished; again changes nothing."""
-    limit = parts_of(request).settings.max_body
-    attempt = decode_finish(await read_body(request.headers, request.stream(), limit))
+    seconds = parts_of(request).settings.body_timeout
+    body = await read_body(request.headers, request.stream(), FINISH_BYTES, seconds)
+    attempt = decode_finish(body.unpacked(FINISH_BYTES))
     return _answer(await place.aggregator.finish(place.project, place.run, attempt))
 
 

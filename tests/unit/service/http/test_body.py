@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import gzip
 import tracemalloc
+from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankfold.errors import MalformedBody, RequestError, TooLarge, UnsupportedMedia
-from rankfold_service.http.body import MAX_MEMBERS, STEP, gunzip, read_body
+from rankfold.errors import MalformedBody, RequestError, TooLarge, Unavailable, UnsupportedMedia
+from rankfold_service.http.body import MAX_MEMBERS, STEP, Body, gunzip, read_body
 from unit.service.http.serving import chunked
 
 JSON = {"content-type": "application/json"}
@@ -20,7 +21,8 @@ GZIP = {**JSON, "content-encoding": "gzip"}
 
 def read(headers: dict[str, str], *chunks: bytes, limit: int = 100) -> bytes:
     """Read a body that arrives in chunks."""
-    return asyncio.run(read_body(headers, chunked(*chunks), limit))
+    body = asyncio.run(read_body(headers, chunked(*chunks), limit, 5.0))
+    return body.unpacked(limit)
 
 
 def test_read_body_joins_what_arrives() -> None:
@@ -131,3 +133,33 @@ def test_gunzip_refuses_other_bytes(junk: bytes) -> None:
         if not body.endswith(gzip.compress(b"a")):
             with pytest.raises(RequestError):
                 gunzip(body, 100)
+
+
+def test_read_body_does_not_wait_for_ever() -> None:
+    """A body that stops arriving is given up after the time that it has."""
+
+    async def stalled() -> AsyncIterator[bytes]:
+        yield b"{"
+        await asyncio.Event().wait()
+
+    headers = {"content-type": "application/json"}
+    with pytest.raises(Unavailable) as refused:
+        asyncio.run(read_body(headers, stalled(), 100, 0.01))
+    assert refused.value.retryable
+
+
+@pytest.mark.parametrize(
+    ("body", "small"),
+    [
+        (Body(b"x" * 100, packed=False), True),
+        (Body(b"x" * 101, packed=False), False),
+        (Body(gzip.compress(b"x" * 100), packed=True), True),
+        (Body(gzip.compress(b"x" * 101), packed=True), False),
+        (Body(gzip.compress(b"") * 2, packed=True), False),
+        (Body(b"no gzip", packed=True), True),
+        (Body(gzip.compress(b"x" * 50)[:-4], packed=True), False),
+    ],
+)
+def test_body_is_small_by_what_it_unpacks_to(body: Body, small: bool) -> None:
+    """A bomb is told by its first bytes, and never unpacked to find out."""
+    assert body.is_small(100) is small
