@@ -108,13 +108,14 @@ class Fold(NamedTuple):
         Sums are exact. `max` is right where `tells_max_without` says so. The worst tokens are
         those that are left of the kept ones; `min`, `ulp_max` and optional fields stay.
         """
+        places = {token.place for token in part.worst}  # NaN equals nothing, a place itself
         rest = self._replace(
             partials=self.partials - part.partials,
             valid=self.valid - part.valid,
             count=self.count - part.count,
             nonfinite=self.nonfinite - part.nonfinite,
             sum=self.sum - part.sum,
-            worst=tuple(token for token in self.worst if token not in part.worst),
+            worst=tuple(token for token in self.worst if token.place not in places),
         )
         if rest.count == 0:  # then every finite difference is 0
             rest = rest._replace(max=0.0 if rest.finite else None)

@@ -60,7 +60,8 @@ examples:
   rankfold serve --listen 0.0.0.0:9814 --store sqlite:////var/lib/rankfold/rankfold.db
   rankfold serve --listen [::1]:0 --store memory:// --log-format text
 
-exit codes: 0 stopped, 1 failed, 2 wrong usage or a setting, file or store that cannot be used
+exit codes: 0 stopped, 1 failed, 2 wrong usage or a setting, file or store that cannot be used,
+4 stopped, but the disk took nothing more: what was acknowledged is in the store's journal
 """
 
 _log = logging.getLogger("rankfold.serve")

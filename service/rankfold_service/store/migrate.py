@@ -15,6 +15,9 @@ from rankfold_service.store.disk import check_leftovers, check_place, lock, sync
 # In the file's header, so that another program's database is never taken for ours: "RKFD".
 APPLICATION_ID = 0x524B4644
 
+# Nobody else writes; a person with a tool of their own may hold the file for a moment.
+BUSY_MILLISECONDS = 2000
+
 
 @dataclass(frozen=True, slots=True)
 class Migration:
@@ -35,6 +38,7 @@ def migrations() -> list[Migration]:
 def connect(path: Path) -> sqlite3.Connection:
     """Return a connection whose every commit is on disk when it returns."""
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")

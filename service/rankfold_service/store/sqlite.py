@@ -9,6 +9,7 @@ so that nothing is answered that is not on disk.
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import time
 import zlib
@@ -27,7 +28,7 @@ from rankfold_service.store import Arrival
 from rankfold_service.store.disk import is_at
 from rankfold_service.store.file import open_file, unavailable
 from rankfold_service.store.memory import MemoryStore
-from rankfold_service.store.migrate import damaged
+from rankfold_service.store.migrate import BUSY_MILLISECONDS, damaged
 from rankfold_service.store.pack import pack_ledger, pack_page, unpack_ledger, unpack_page
 from rankfold_service.store.record import DamagedRecord, Entry, pack, unpack_all
 
@@ -64,6 +65,7 @@ class SqliteStore(MemoryStore):
     ) -> None:
         super().__init__(rules, keep_iterations=keep_iterations)
         self.path = path.absolute()
+        self._wal = f"{os.path.realpath(path)}-wal"
         self._checkpoint_bytes = checkpoint_bytes
         self._stale = False
         self._journal_bytes = 0
@@ -255,26 +257,44 @@ class SqliteStore(MemoryStore):
         return int((pages - free) * size)
 
     def maintain(self) -> None:
-        """See `Store.maintain`: bring the tables up to date once the journal is long enough."""
+        """See `Store.maintain`: keep the journal and SQLite's own log short."""
         self._checkpoint_if_due()
 
     def _checkpoint_if_due(self) -> None:
-        if self._journal_bytes < self._checkpoint_due or self._stale:
+        if self._stale:
             return
         try:
-            self.checkpoint()
+            if self._journal_bytes >= self._checkpoint_due:
+                self.checkpoint()
+            elif self._log_size() > 2 * self._checkpoint_bytes:
+                self._shorten_log()
         except StoreUnavailable as error:
             # Everything is still in the journal: nothing is lost, and the next try comes later.
             self._checkpoint_due = self._journal_bytes + self._checkpoint_bytes
             _log.warning("the tables could not be brought up to date: %s", error)
+
+    def _log_size(self) -> int:
+        """Return the bytes of SQLite's log: every commit adds pages, however little it says."""
+        try:
+            return os.stat(self._wal).st_size
+        except FileNotFoundError:
+            return 0
+
+    def _shorten_log(self) -> None:
+        """Write SQLite's log back into its file, unless a backup is reading just now."""
+        with self._durably():
+            self._connection.execute("PRAGMA busy_timeout = 0")
+            try:
+                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                self._connection.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
 
     def checkpoint(self) -> None:
         """Write what changed to the tables and empty the journal, in one commit."""
         with self._durably():
             self._transaction(self._save)
             self._settle()
-            # Passive, for it must not wait for a backup that reads.
-            self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        self._shorten_log()
 
     def _save(self) -> None:
         execute = self._connection.execute

@@ -88,6 +88,29 @@ def test_failed_tidying_loses_nothing_and_fails_no_report(path: Path) -> None:
     again.close()
 
 
+def test_log_stays_short_under_many_small_writes(path: Path) -> None:
+    """Probes and tiny reports do not let SQLite's log grow, also while a backup reads."""
+    store = SqliteStore(path, RuleSet(), checkpoint_bytes=100_000)
+    wal = path.with_name("store.db-wal")
+    longest = 0
+    for number in range(200):
+        store.probe()
+        store.ingest([Arrival(report(partials=[partial(iteration=number)]), 1.0)])
+        store.maintain()
+        longest = max(longest, wal.stat().st_size)
+    assert longest < 300_000
+    reader = sqlite3.connect(path)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM run").fetchone()
+    for number in range(200, 260):
+        store.ingest([Arrival(report(partials=[partial(iteration=number)]), 1.0)])
+    reader.close()
+    store.maintain()
+    assert wal.stat().st_size < 300_000
+    assert store.run("default", "run").totals("all").series[SERIES].partials == 260
+    store.close()
+
+
 def test_killed_store_answers_the_same_after_a_restart(path: Path, store: SqliteStore) -> None:
     """What was acknowledged is there although nothing was closed."""
     store.ingest([Arrival(batch(0), 1.0)])
