@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import ExitStack, closing
 from pathlib import Path
+from statistics import quantiles
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -25,7 +27,9 @@ MICROBATCHES = 64
 def run(*, quick: bool = False) -> list[dict[str, Any]]:
     """Return a row per history: size on disk, restart after a kill, first scrape."""
     histories = [(16, 1_000 // 16), (1, 1_000), (64, 250 if quick else 2_442)]
-    return [_row(ranks, iterations) for ranks, iterations in histories]
+    rows = [_row(ranks, iterations) for ranks, iterations in histories]
+    ratio = _commit_ratio(16, 100 if quick else 300)
+    return [{**row, "p99 folding / not": ratio} for row in rows]
 
 
 def _row(ranks: int, iterations: int) -> dict[str, Any]:
@@ -56,6 +60,27 @@ def _row(ranks: int, iterations: int) -> dict[str, Any]:
         "restart s": round(restart, 2),
         "first scrape ms": round(scrape * 1000, 1),
     }
+
+
+def _commit_ratio(ranks: int, iterations: int) -> float:
+    """Return the p99 of a commit while iterations are folded away, against keeping them all."""
+    times: dict[int, list[float]] = {16: [], 10**6: []}
+    with TemporaryDirectory(dir=RESULTS.resolve()) as folder, ExitStack() as stack:
+        stores = {
+            keep: stack.enter_context(
+                closing(SqliteStore(Path(folder) / f"{keep}.db", RuleSet(), keep_iterations=keep))
+            )
+            for keep in times
+        }
+        for iteration in range(iterations):
+            for keep, store in stores.items():
+                for rank in range(ranks):
+                    arrival = Arrival(_report(rank, ranks, iteration, random.Random(1)), 1.0)
+                    started = time.perf_counter()
+                    store.ingest([arrival])
+                    times[keep].append(time.perf_counter() - started)
+    folding, keeping = (quantiles(sorted(found), n=100)[98] for found in times.values())
+    return round(folding / keeping, 2)
 
 
 def _fill(path: Path, ranks: int, iterations: int) -> None:
