@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from rankfold.partial import MAX_INDEX
 
 _RANKS = (("RANK", "WORLD_SIZE"), ("SLURM_PROCID", "SLURM_NTASKS"))
+# Launchers whose ranks are not shards in general: seeing one, guessing would be wrong silently.
+_OTHERS = ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "MV2_COMM_WORLD_RANK")
+
+log = logging.getLogger("rankfold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +39,9 @@ def identify(
 ) -> Identity:
     """Return who this process is: what was given, then torchrun's word, then SLURM's.
 
+    For the attempt, RANKFOLD_ATTEMPT comes before the launchers: a job that is started again by
+    hand under the same run needs the next number, and no launcher knows it.
+
     The launcher's world size goes with the launcher's rank: where another rank was given, the
     world size is unknown unless it was given too. A process that nobody launched is rank 0 of 1.
 
@@ -51,6 +59,7 @@ def identify(
         rank = 0 if their_rank is None else their_rank
         if their_rank is None:
             their_world_size = 1
+            _warn_of_others(environment, world_size)
     elif rank != their_rank:
         their_world_size = None
     if world_size is None:
@@ -66,6 +75,17 @@ def identify(
     return Identity(rank, world_size, attempt)
 
 
+def _warn_of_others(environment: Mapping[str, str], world_size: int | None) -> None:
+    """Say aloud that every process of a job would report as rank 0."""
+    seen = [name for name in _OTHERS if name in environment]
+    if seen or (world_size or 1) > 1:
+        log.warning(
+            "no rank was given and neither RANK nor SLURM_PROCID is set%s: reporting as rank 0; "
+            "pass rank= and world_size= to Reporter",
+            f", though {seen[0]} is" if seen else "",
+        )
+
+
 def _launched_as(environment: Mapping[str, str]) -> tuple[int | None, int | None]:
     for rank_name, size_name in _RANKS:
         rank = _integer(environment, rank_name)
@@ -75,11 +95,14 @@ def _launched_as(environment: Mapping[str, str]) -> tuple[int | None, int | None
 
 
 def _restarts(environment: Mapping[str, str]) -> int:
-    """Return how often the run was launched before.
+    """Return how often the run was launched before: as RANKFOLD_ATTEMPT says, or the launchers.
 
     torchrun counts from 0 again when SLURM requeues the job, so a requeue counts for as many
     restarts as torchrun may make and the launch itself.
     """
+    said = _integer(environment, "RANKFOLD_ATTEMPT")
+    if said is not None:
+        return said
     requeued = _integer(environment, "SLURM_RESTART_COUNT") or 0
     restarted = _integer(environment, "TORCHELASTIC_RESTART_COUNT")
     if restarted is None:

@@ -24,6 +24,8 @@ SLURM = {"SLURM_PROCID": "5", "SLURM_NTASKS": "16", "SLURM_RESTART_COUNT": "1"}
         ({"RANK": "2"}, {}, Identity(2, None, 0)),
         (SLURM | TORCHRUN | {"TORCHELASTIC_MAX_RESTARTS": "3"}, {}, Identity(3, 8, 6)),
         (TORCHRUN | {"TORCHELASTIC_MAX_RESTARTS": "3"}, {}, Identity(3, 8, 2)),
+        (TORCHRUN | {"RANKFOLD_ATTEMPT": "7"}, {}, Identity(3, 8, 7)),
+        (TORCHRUN | {"RANKFOLD_ATTEMPT": "7"}, {"attempt": 1}, Identity(3, 8, 1)),
     ],
 )
 def test_identity_is_what_was_given_then_what_the_launcher_says(
@@ -52,3 +54,24 @@ def test_identity_refuses_nonsense(
     """What cannot be a rank, a world size or an attempt is named in a ValueError."""
     with pytest.raises(ValueError, match=words):
         identify(environment, **given)
+
+
+@pytest.mark.parametrize(
+    ("environment", "given", "warned"),
+    [
+        ({}, {}, False),
+        (TORCHRUN, {}, False),
+        ({"OMPI_COMM_WORLD_RANK": "1"}, {}, True),
+        ({"OMPI_COMM_WORLD_RANK": "1"}, {"rank": 1, "world_size": 2}, False),
+        ({}, {"world_size": 2}, True),
+    ],
+)
+def test_identity_warns_where_every_process_would_be_rank_0(
+    environment: dict[str, str],
+    given: dict[str, Any],
+    warned: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A launcher that is not understood is named; a process of its own is not bothered."""
+    identify(environment, **given)
+    assert ("reporting as rank 0" in caplog.text) is warned
