@@ -1,7 +1,22 @@
 """The trainer's side of Rankfold: compare tensors exactly and report what was found."""
 
 from rankfold.partial import Partial, Worst
-from rankfold_client.compare import compare
-from rankfold_client.reporter import Reporter
+
+# What needs no torch, such as flushing a spool, works where there is none.
+try:
+    from rankfold_client.compare import compare
+    from rankfold_client.reporter import Reporter
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
 
 __all__ = ["Partial", "Reporter", "Worst", "compare"]
+
+
+def __getattr__(name: str) -> object:
+    """Say what is missing, where it is."""
+    if name in __all__:
+        raise ModuleNotFoundError(
+            f"{__name__}.{name} needs torch: pip install 'rankfold[client]'", name="torch"
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,76 +4,203 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
+from typing import NamedTuple
 
+from rankfold_client.origin import Origin
 from rankfold_client.report import FinishItem, Item
+from rankfold_client.spool.segment import Segment
+from rankfold_client.spool.writer import Writer
+
+
+class Waiting(NamedTuple):
+    """An item in memory: since when, whose, and up to where its segment holds it."""
+
+    since: float
+    item: Item
+    origin: Origin
+    segment: Segment | None
+    end: int
 
 
 class Outbox:
     """Items in order until they are delivered or given up; putting never waits for the network.
 
     What is being sent stays inside until `settle`, so that a retry takes the same items and
-    the bounds hold for everything that the client keeps.
+    the bounds hold for everything that the client keeps. With a spool every item is on disk
+    too, and what finds no room in memory waits there alone until it is fed back.
 
     Args:
-        max_items: how many items may wait.
+        max_items: how many items may wait in memory.
         max_bytes: roughly how much memory they may take.
         clock: seconds that only grow.
+        own: whose items are put.
+        writer: where they are kept on disk; None keeps them in memory only.
+
+    Attributes:
+        own: as given.
+        delivered: how many items the aggregator has taken.
+        overflow: how many found no room.
+        why_full: what had no room the last time.
+        unseen: how many segments of others were not looked into yet; at least an item each.
     """
 
-    def __init__(self, max_items: int, max_bytes: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        max_items: int,
+        max_bytes: int,
+        clock: Callable[[], float],
+        own: Origin | None = None,
+        writer: Writer | None = None,
+    ) -> None:
         self._max_items, self._max_bytes, self._clock = max_items, max_bytes, clock
-        self._items: deque[tuple[float, Item]] = deque()
-        self._bytes = 0
-        self._overflow = self._refused = 0
+        self.own, self._writer = own or Origin({}), writer
+        self.delivered = self.overflow = self.unseen = 0
+        self.why_full = ""
+        self._items: deque[Waiting] = deque()
+        self._others: list[Origin] = []
+        self._bytes = self._refused = self._unread = self._spilled = 0
         self._changed = threading.Condition()
+        # Held while the disk is written, so that it keeps the order; the sender never takes it.
+        self._putting = threading.Lock() if writer is None else writer.putting
 
     def __len__(self) -> int:
+        return len(self._items) + self._unread + self.unseen
+
+    @property
+    def ready(self) -> int:
+        """How many of the items are in memory, where they can be sent from."""
         return len(self._items)
 
     @property
     def dropped(self) -> int:
         """How many items were given up so far; never falls."""
-        return self._overflow + self._refused
+        return self.overflow + self._refused
 
     @property
-    def overflow(self) -> int:
-        """How many of those found no room."""
-        return self._overflow
+    def unkept(self) -> tuple[int, str]:
+        """How many items could not be kept on disk and waited in memory only, and why."""
+        return (self._writer.unkept, self._writer.trouble) if self._writer else (0, "")
+
+    @property
+    def in_memory_only(self) -> int:
+        """How many of the items that wait would not outlive the process."""
+        with self._changed:
+            return sum(1 for waiting in self._items if waiting.segment is None)
 
     def put(self, item: Item) -> int:
-        """Append an item and return how many wait now; 0 where it found no room and is dropped."""
-        with self._changed:
-            size = item.size
-            if len(self._items) >= self._max_items or self._bytes + size > self._max_bytes:
-                self._overflow += 1
-                return 0
-            self._items.append((self._clock(), item))
-            self._bytes += size
-            return len(self._items)
+        """Append an item and return how many are ready now; 0 where it is dropped."""
+        with self._putting:
+            if self._writer is not None and self._writer.full:
+                return self._drop("the spool is full")
+            with self._changed:
+                fits = len(self._items) < self._max_items
+                fits = fits and self._bytes + item.size <= self._max_bytes
+                in_turn = fits and not self._spilled
+            segment = self._writer.append(item) if self._writer is not None else None
+            if segment is None and not fits:
+                return self._drop("the queue is full")
+            with self._changed:
+                if segment is None:
+                    self._enter(item, self.own, None, 0)
+                elif in_turn:
+                    segment.read = segment.end
+                    self._enter(item, self.own, segment, segment.end)
+                else:
+                    segment.unread += 1
+                    self._unread += 1
+                    self._spilled += 1
+                return max(1, len(self._items))
 
     def age(self) -> float:
         """Return for how many seconds the oldest item has waited; 0 where there is none."""
         with self._changed:
-            return self._clock() - self._items[0][0] if self._items else 0.0
+            return self._clock() - self._items[0].since if self._items else 0.0
 
-    def peek(self, most: int) -> list[Item]:
-        """Return up to `most` of the oldest items; a finish comes alone, after all before it."""
+    def peek(self, most: int) -> tuple[Origin, list[Item]]:
+        """Return up to `most` of the oldest items of one origin; a finish comes alone.
+
+        Where none is ready, the origin is one with something to tell.
+        """
         with self._changed:
-            items = [item for _, item in islice(self._items, most)]
-        ends = [i for i, item in enumerate(items) if isinstance(item, FinishItem)]
-        return items[: max(1, ends[0])] if ends else items
+            if not self._items:
+                return self._untold() or self.own, []
+            origin = self._items[0].origin
+            items: list[Item] = []
+            for waiting in islice(self._items, most):
+                if waiting.origin is not origin:
+                    break
+                if isinstance(waiting.item, FinishItem):
+                    return origin, items if items else [waiting.item]
+                items.append(waiting.item)
+            return origin, items
+
+    def untold(self) -> bool:
+        """Whether the aggregator has still to be told that something was given up."""
+        with self._changed:
+            return self._untold() is not None
 
     def settle(self, number: int, *, delivered: bool) -> None:
         """Take out the oldest items: they were delivered, or are given up and counted so."""
         with self._changed:
             for _ in range(number):
-                _, item = self._items.popleft()
-                self._bytes -= item.size
-            if not delivered:
+                waiting = self._items.popleft()
+                self._bytes -= waiting.item.size
+                if waiting.segment is not None:
+                    waiting.segment.pending -= 1
+                    waiting.segment.done = waiting.end
+                if not delivered:
+                    waiting.origin.dropped += 1
+            if delivered:
+                self.delivered += number
+            else:
                 self._refused += number
             self._changed.notify_all()
+
+    def room(self) -> int:
+        """Return how many items may be fed: half of the queue is left to those that are put."""
+        with self._changed:
+            if self._bytes >= self._max_bytes // 2 and self._items:
+                return 0
+            return max(0, max(1, self._max_items // 2) - len(self._items))
+
+    def adopt(self, segment: Segment) -> None:
+        """Take over what another process left in a segment."""
+        with self._changed:
+            self._others.append(segment.origin)
+            self._unread += segment.unread
+
+    def retire(self, segment: Segment) -> None:
+        """Forget a segment that is done with."""
+        with self._changed:
+            if segment.origin in self._others:
+                self._others.remove(segment.origin)
+            self._changed.notify_all()
+
+    def on_disk_only(self, segment: Segment) -> tuple[int, int]:
+        """Return where a segment of our own ends, and how many of its records are on disk only."""
+        with self._putting:
+            return segment.end, segment.unread
+
+    def feed(self, segment: Segment, records: Sequence[tuple[Item, int]], lost: int) -> None:
+        """Bring items into memory that waited in a segment alone.
+
+        Args:
+            segment: where they waited.
+            records: the items, each with the offset at which it ends.
+            lost: how many more were there and cannot be read.
+        """
+        with self._changed:
+            for item, end in records:
+                self._enter(item, segment.origin, segment, end)
+            number = len(records) + lost
+            segment.unread -= number
+            self._unread -= number
+            if segment.origin is self.own:
+                self._spilled -= number
+            segment.origin.dropped += lost
+            self._refused += lost
 
     def notify(self) -> None:
         """Wake those who wait."""
@@ -84,3 +211,21 @@ class Outbox:
         """Wait until a condition holds that is looked at on each change; return whether it does."""
         with self._changed:
             return self._changed.wait_for(condition, timeout)
+
+    def _enter(self, item: Item, origin: Origin, segment: Segment | None, end: int) -> None:
+        self._items.append(Waiting(self._clock(), item, origin, segment, end))
+        self._bytes += item.size
+        if segment is not None:
+            segment.pending += 1
+
+    def _drop(self, why: str) -> int:
+        with self._changed:
+            self.overflow += 1
+            self.own.dropped += 1
+            self.why_full = why
+        if self._writer is not None:
+            self._writer.note_dropped()
+        return 0
+
+    def _untold(self) -> Origin | None:
+        return next((origin for origin in (self.own, *self._others) if origin.untold), None)

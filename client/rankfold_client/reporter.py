@@ -18,12 +18,14 @@ from rankfold_client.checks import check_name, checked_meta, to_index, to_intege
 from rankfold_client.compare import compare as compare_tensors
 from rankfold_client.counts import Counts
 from rankfold_client.identity import identify
+from rankfold_client.origin import Origin
 from rankfold_client.outbox import Outbox
 from rankfold_client.report import CommitItem, FinishItem, Item, OpenItem, PartialItem, ScalarItem
 from rankfold_client.sender import BATCH, Sender
-from rankfold_client.transport import HttpTransport, Transport
+from rankfold_client.spool.keeper import Keeper
+from rankfold_client.spool.opening import open_writer
+from rankfold_client.transport import DEFAULT_URL, HttpTransport, Transport
 
-DEFAULT_URL = "http://127.0.0.1:9814"
 AT_EXIT_SECONDS = 3.0
 
 log = logging.getLogger("rankfold")
@@ -36,6 +38,10 @@ class Reporter:
     as long as the process lives; a report counts once however often it is sent. No call waits
     for the network or raises because of it; only arguments that cannot be right raise
     ValueError. In a process forked after the start a reporter does nothing.
+
+    With a spool, what is handed over is on disk when the call returns, so that a killed process
+    loses nothing: the next one of this rank delivers it, or `rankfold spool flush` does. A spool
+    that cannot be used is logged, and items wait in memory only.
 
     As a context manager it is closed at the end, and an exception leaves the run unfinished.
 
@@ -50,14 +56,17 @@ class Reporter:
         attempt: which launch of the run this is, likewise.
         iteration: the first one.
         meta: up to 64 short strings that describe the attempt.
-        max_queue: how many items may wait; beyond, the newest is dropped and counted, and the
-            run's gate says incomplete.
+        max_queue: how many items may wait in memory. Without a spool the newest is dropped
+            beyond that and counted, and the run's gate says incomplete.
         max_queue_bytes: roughly how much memory they may take.
+        spool: a directory on a local disk; RANKFOLD_SPOOL_DIR, else none, as "" says too.
+        spool_bytes: how much of the disk this rank may take; beyond, the newest is dropped and
+            counted; RANKFOLD_SPOOL_BYTES, else 256 MiB.
         timeout: seconds for connecting to the aggregator and for each wait for its answer.
         transport: stands in for HTTP.
 
     Raises:
-        ValueError: a name, the address or the identity cannot be right.
+        ValueError: a name, the address, the identity or a bound cannot be right.
     """
 
     def __init__(
@@ -74,6 +83,8 @@ class Reporter:
         meta: Mapping[str, str] | None = None,
         max_queue: int = 100_000,
         max_queue_bytes: int = 64 << 20,
+        spool: str | os.PathLike[str] | None = None,
+        spool_bytes: int | None = None,
         timeout: float = 10.0,
         transport: Transport | None = None,
     ) -> None:
@@ -87,9 +98,14 @@ class Reporter:
         if transport is None:
             address = url or os.environ.get("RANKFOLD_URL") or DEFAULT_URL
             transport = HttpTransport(address, token or os.environ.get("RANKFOLD_TOKEN"), timeout)
-        self._outbox = Outbox(max_queue, max_queue_bytes, time.monotonic)
-        self._sender = Sender(self._outbox, transport, header, checked_meta(meta))
+        own = Origin(header, checked_meta(meta))
+        writer = open_writer(os.environ, spool, spool_bytes, own)
         self._name = f"rank {who.rank} of run {run}"
+        self._outbox = Outbox(max_queue, max_queue_bytes, time.monotonic, own, writer)
+        self._sender = Sender(self._outbox, transport, self._name, patient=writer is not None)
+        self._keeper = None
+        if writer is not None:
+            self._keeper = Keeper(writer.folder, self._outbox, writer, fed=self._sender.nudge)
         self._rank, self._process = who.rank, os.getpid()
         self._iteration = to_index("iteration", iteration)
         self._series_counts = Counts()
@@ -97,6 +113,8 @@ class Reporter:
         self._closed = False
         self._undelivered = 0
         self._put(OpenItem())
+        if self._keeper is not None:
+            self._keeper.start()
         self._sender.start()
         atexit.register(self._at_exit)
 
@@ -254,7 +272,8 @@ class Reporter:
                 rank 0 does.
 
         Returns:
-            How many items could not be delivered: 0 is all of them.
+            How many items could not be delivered: 0 is all of them. With a spool they are kept,
+            and what dead processes of this rank left counts too.
         """
         if self._closed or self._forked():
             return self._undelivered
@@ -262,13 +281,16 @@ class Reporter:
         atexit.unregister(self._at_exit)
         deadline = time.monotonic() + timeout
         self._sender.flush(timeout)
-        if (self._rank == 0 if finish is None else finish) and self._left() == 0:
+        if (self._rank == 0 if finish is None else finish) and self._nothing_is_lost():
             self._put(FinishItem())
             self._sender.flush(max(0.0, deadline - time.monotonic()))
         self._undelivered = self._left()
         self._sender.stop(max(0.0, deadline - time.monotonic()))
+        remaining = max(0.0, deadline - time.monotonic())
+        where = "" if self._keeper is None else self._keeper.leave(remaining)
         if self._undelivered:
-            log.warning("%s: closed with %d items undelivered", self._name, self._undelivered)
+            told = (self._name, self._undelivered, where)
+            log.warning("%s: closed with %d items undelivered%s", *told)
         return self._undelivered
 
     def __enter__(self) -> Self:
@@ -297,6 +319,12 @@ class Reporter:
         if iteration is not None:
             self._iteration = to_index("iteration", iteration)
         return self._iteration, counts.count(self._iteration, name, index)
+
+    def _nothing_is_lost(self) -> bool:
+        """Say whether a finish may follow: all is delivered, or kept to be delivered before it."""
+        if self._keeper is None:
+            return self._left() == 0
+        return self._outbox.dropped == 0 and self._outbox.in_memory_only == 0
 
     def _left(self) -> int:
         return len(self._outbox) + self._outbox.dropped

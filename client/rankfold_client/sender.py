@@ -6,10 +6,10 @@ import logging
 import random
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
-from typing import Any
 
-from rankfold.errors import Inconsistent, RankfoldError, TooLarge
+from rankfold.errors import Inconsistent, NotFound, RankfoldError, TooLarge
 from rankfold.wire import Receipt
 from rankfold_client.complaints import Complaints
 from rankfold_client.outbox import Outbox
@@ -32,31 +32,33 @@ class Sender:
     Args:
         outbox: what is to be sent.
         transport: where to.
-        header: the members that every report begins with; among them project, run, attempt, rank.
-        meta: goes with the first report.
+        who: how lines in the log begin.
         clock: seconds that only grow.
         jitter: a number from 0 to 1 for each wait.
+        patient: whether items are kept on disk, where they wait for a better address or token:
+            only for what it says is a report given up.
     """
 
     def __init__(
         self,
         outbox: Outbox,
         transport: Transport,
-        header: dict[str, Any],
-        meta: dict[str, str] | None = None,
+        who: str,
         *,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
+        patient: bool = False,
     ) -> None:
-        self._outbox, self._transport, self._header = outbox, transport, header
-        self._meta, self._clock, self._jitter = meta, clock, jitter
-        self._batch: list[Item] = []
+        self._outbox, self._transport = outbox, transport
+        self._clock, self._jitter, self._patient = clock, jitter, patient
+        self._origin, self._batch = outbox.own, list[Item]()
+        self._telling = 0
         self._body: bytes | None = None
         self._most = BATCH
         self._failures = 0
         self._server_says = self._next_try = clock()
-        self._dropped_told = self._overflow_told = 0
-        self._complaints = Complaints(f"rank {header['rank']} of run {header['run']}", clock)
+        self._complained: Counter[str] = Counter()
+        self._complaints = Complaints(who, clock)
         self._hurry = self._stopping = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rankfold-sender", daemon=True)
@@ -104,7 +106,7 @@ class Sender:
         try:
             receipt = self._send()
         except RankfoldError as error:
-            if not error.retryable:
+            if self._is_final(error):
                 self._refused(error)
                 return 0.0
             return self._put_off(error)
@@ -112,48 +114,63 @@ class Sender:
         return 0.0
 
     def _quiet(self) -> bool:
-        return not self._outbox and self._outbox.dropped == self._dropped_told
+        return not self._outbox and self._body is None and not self._outbox.untold()
 
     def _linger(self) -> float | None:
         """Return how long to wait for a fuller batch; 0 to send now, None where nothing waits."""
-        if self._quiet():
-            return None
-        if self._hurry or len(self._outbox) >= BATCH or not self._outbox:
+        ready = self._outbox.ready
+        if not ready:
+            return 0.0 if self._outbox.untold() else None
+        if self._hurry or ready >= BATCH:
             return 0.0
         return max(0.0, LINGER - self._outbox.age())
 
     def _take(self) -> None:
         """Make the next report; it stays the same until it is accepted or refused."""
-        self._batch = self._outbox.peek(self._most)
-        # From now on, not from the answer on: a number that is refused is not told for ever.
-        self._dropped_told = self._outbox.dropped
-        header = self._header | ({"dropped": self._dropped_told} if self._dropped_told else {})
-        if self._meta and any(isinstance(item, OpenItem) for item in self._batch):
-            header["meta"] = self._meta
+        origin, self._batch = self._outbox.peek(self._most)
+        self._origin = origin
+        # A finish has no room for a number.
+        self._telling = origin.told if self._is_finish() else origin.dropped
+        header = origin.header | ({"dropped": origin.dropped} if origin.dropped else {})
+        if origin.meta and any(isinstance(item, OpenItem) for item in self._batch):
+            header["meta"] = origin.meta
         self._body = encode(header, self._batch)
 
+    def _is_finish(self) -> bool:
+        return bool(self._batch) and isinstance(self._batch[0], FinishItem)
+
     def _send(self) -> Receipt:
-        if self._batch and isinstance(self._batch[0], FinishItem):
-            names = self._header
+        if self._is_finish():
+            names = self._origin.header
             self._transport.finish(names["project"], names["run"], names["attempt"])
             return Receipt()
         return self._transport.report(self._body or b"")
 
+    def _is_final(self, error: RankfoldError) -> bool:
+        """Say whether sending the same again cannot mend it."""
+        if error.retryable or not self._patient:
+            return not error.retryable
+        gone = self._is_finish() and isinstance(error, NotFound)
+        return gone or isinstance(error, Inconsistent | TooLarge)
+
     def _accepted(self, receipt: Receipt) -> None:
-        self._body, self._failures = None, 0
+        self._failures = 0
         self._most = min(BATCH, self._most * 2)
         if receipt.conflicts:
             self._complaints.note("in conflict", receipt.conflicts, "the first report stands")
+        self._origin.told, self._body = self._telling, None
         self._outbox.settle(len(self._batch), delivered=True)
 
     def _refused(self, error: RankfoldError) -> None:
         """Give up what was refused; of many, go on with half of them to find what is wrong."""
-        self._body, self._failures = None, 0
+        self._failures = 0
         number = len(self._batch)
         if number > 1 and isinstance(error, Inconsistent | TooLarge):
-            self._most = number // 2
+            self._body, self._most = None, number // 2
             return
         self._complaints.note("given up", number, str(error))
+        # A number that is refused is not told for ever.
+        self._origin.told, self._body = self._telling, None
         self._outbox.settle(number, delivered=False)
 
     def _put_off(self, error: Exception) -> float:
@@ -186,8 +203,12 @@ class Sender:
 
     def complain(self) -> None:
         """Log what went wrong, unless that was done less than a minute ago."""
-        overflow = self._outbox.overflow
-        if overflow > self._overflow_told:
-            self._complaints.note("dropped", overflow - self._overflow_told, "the queue is full")
-            self._overflow_told = overflow
+        unkept, trouble = self._outbox.unkept
+        for what, number, why in (
+            ("dropped", self._outbox.overflow, self._outbox.why_full),
+            ("kept in memory only", unkept, trouble),
+        ):
+            if number > self._complained[what]:
+                self._complaints.note(what, number - self._complained[what], why)
+                self._complained[what] = number
         self._complaints.speak(len(self._outbox))

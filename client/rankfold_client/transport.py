@@ -29,6 +29,7 @@ from rankfold.errors import (
 )
 from rankfold.wire import API_VERSION, REPORT_PATH, Receipt
 
+DEFAULT_URL = "http://127.0.0.1:9814"
 GZIP_FROM = 4096
 MOST_ANSWER = 1 << 20
 # A server that names a time beyond this is asked again all the same.

@@ -14,16 +14,16 @@ def test_outbox_gives_items_in_order_and_keeps_them_until_settled() -> None:
     """What is looked at stays inside, so that the same is sent again."""
     box = Outbox(10, 10_000, Clock())
     assert [box.put(commit(n)) for n in range(3)] == [1, 2, 3]
-    assert box.peek(2) == box.peek(2) == [commit(0), commit(1)]
+    assert box.peek(2) == box.peek(2) == (box.own, [commit(0), commit(1)])
     box.settle(2, delivered=True)
-    assert (box.peek(5), len(box), box.dropped) == ([commit(2)], 1, 0)
+    assert (box.peek(5)[1], len(box), box.dropped) == ([commit(2)], 1, 0)
 
 
 def test_outbox_drops_the_newest_when_full() -> None:
     """Beyond either bound an item is counted and not kept, and room comes back."""
     box = Outbox(2, 10_000, Clock())
     assert [box.put(commit(n)) for n in range(4)] == [1, 2, 0, 0]
-    assert (box.peek(9), box.dropped, box.overflow) == ([commit(0), commit(1)], 2, 2)
+    assert (box.peek(9)[1], box.dropped, box.overflow) == ([commit(0), commit(1)], 2, 2)
     box.settle(1, delivered=False)
     assert box.put(commit(9)) == 2
     assert (box.dropped, box.overflow) == (3, 2)
@@ -47,11 +47,11 @@ def test_outbox_gives_a_finish_alone_and_last() -> None:
     box = Outbox(10, 10_000, Clock())
     for item in (commit(0), commit(1), FinishItem(), commit(2)):
         box.put(item)
-    assert box.peek(10) == [commit(0), commit(1)]
+    assert box.peek(10)[1] == [commit(0), commit(1)]
     box.settle(2, delivered=True)
-    assert box.peek(10) == [FinishItem()]
+    assert box.peek(10)[1] == [FinishItem()]
     box.settle(1, delivered=True)
-    assert box.peek(10) == [commit(2)]
+    assert box.peek(10)[1] == [commit(2)]
 
 
 def test_outbox_wait_ends_with_its_condition() -> None:

@@ -19,6 +19,7 @@ from rankfold.errors import (
 )
 from rankfold.partial import Partial
 from rankfold.wire import Receipt
+from rankfold_client.origin import Origin
 from rankfold_client.outbox import Outbox
 from rankfold_client.report import CommitItem, FinishItem, OpenItem, PartialItem
 from rankfold_client.sender import BATCH, FIRST_BACKOFF, LINGER, MOST_BACKOFF, Sender
@@ -36,12 +37,18 @@ class Desk:
         judge: Callable[[dict[str, Any]], RankfoldError | None] | None = None,
         max_items: int = 10_000,
         meta: dict[str, str] | None = None,
+        patient: bool = False,
     ) -> None:
         self.clock = Clock()
         self.transport = FakeTransport(answers, judge)
-        self.outbox = Outbox(max_items, 1 << 30, self.clock)
+        self.outbox = Outbox(max_items, 1 << 30, self.clock, Origin(HEADER, meta))
         self.sender = Sender(
-            self.outbox, self.transport, HEADER, meta, clock=self.clock, jitter=lambda: 1.0
+            self.outbox,
+            self.transport,
+            "rank 3 of run r",
+            clock=self.clock,
+            jitter=lambda: 1.0,
+            patient=patient,
         )
 
     def put(self, *microbatches: int) -> None:

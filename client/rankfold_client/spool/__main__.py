@@ -1,0 +1,44 @@
+"""`python -m rankfold_client.spool flush DIR`: what `rankfold spool flush` runs, without torch."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rankfold_client.spool.flush import USAGE, flush
+from rankfold_client.transport import DEFAULT_URL, HttpTransport
+
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code; the token comes from RANKFOLD_TOKEN."""
+    parser = argparse.ArgumentParser(prog="rankfold spool", allow_abbrev=False)
+    parser.add_argument("what", choices=("flush",))
+    parser.add_argument("folder", metavar="DIR", type=Path)
+    parser.add_argument("--url", default=os.environ.get("RANKFOLD_URL") or DEFAULT_URL)
+    parser.add_argument("--timeout", type=float, default=60.0)
+    args = parser.parse_args(argv)
+    logging.basicConfig(format="%(message)s")
+    if not args.folder.is_dir():
+        print(f"rankfold spool: {args.folder} is no directory", file=sys.stderr)  # noqa: T201
+        return USAGE
+    try:
+        transport = HttpTransport(args.url, os.environ.get("RANKFOLD_TOKEN"))
+        say = functools.partial(print, flush=True)
+        return flush(args.folder.absolute(), transport, args.timeout, say, time.monotonic)
+    except ValueError as error:
+        print(f"rankfold spool: {error}", file=sys.stderr)  # noqa: T201
+        return USAGE
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+"""Trainers that are killed with undelivered reports, and who delivers them, on real processes."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import rankfold_client as rf
+from support.server import Server
+
+SERIES = "s"
+NOBODY = "http://127.0.0.1:9"
+DEADLINE = 60.0
+CLEAN = rf.Partial(valid=1, count=0, max=0.0, sum=0.0)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Yield an aggregator that all tests here share."""
+    with Server(f"sqlite:///{tmp_path_factory.mktemp('store')}/rankfold.db") as running:
+        yield running
+
+
+def killed(train: Callable[[Callable[[], None]], None], patience: float | None = None) -> int:
+    """Run a trainer in a process of its own that ends by SIGKILL.
+
+    Args:
+        train: gets a function to call after each report that it handed over; it kills itself
+            at its end.
+        patience: seconds after the first report at which the process is killed earlier.
+
+    Returns:
+        How many reports it had handed over.
+    """
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            train(lambda: os.write(writing, b".") and None)
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.close(writing)
+    first = os.read(reading, 1)
+    if patience is not None:
+        time.sleep(patience)
+        os.kill(child, signal.SIGKILL)
+    _, status = os.waitpid(child, 0)
+    assert os.WTERMSIG(status) == signal.SIGKILL
+    # Not to the end, which does not come while a child of the child lives.
+    os.set_blocking(reading, False)
+    with os.fdopen(reading, "rb") as pipe:
+        return len(first + (pipe.read() or b""))
+
+
+def report(
+    reporter: rf.Reporter, done: Callable[[], None], iterations: int, microbatches: int = 5
+) -> None:
+    """Report some iterations."""
+    for _ in range(iterations):
+        for _ in range(microbatches):
+            reporter.partial(SERIES, CLEAN)
+            done()
+        reporter.end_iteration()
+
+
+def valid(server: Server, run: str, attempts: str = "all") -> int:
+    """Return how many positions the aggregator has counted."""
+    keys = server.get(run, "totals", attempts=attempts)["keys"]
+    count: int = keys[f"{SERIES}_valid_count"]["value"]
+    assert server.get(run, "gate")["conflicts"] == 0
+    return count
+
+
+def flush(folder: Path, url: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    """Run `rankfold spool flush`."""
+    command = [sys.executable, "-m", "rankfold_service.cli.main", "spool", "flush", str(folder)]
+    return subprocess.run(
+        [*command, "--url", url, *flags], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+def test_next_process_delivers_what_a_killed_one_had_not(
+    server: Server, run: str, tmp_path: Path
+) -> None:
+    """Everything that was handed over counts once, for the attempt that it was of."""
+
+    def train(done: Callable[[], None]) -> None:
+        report(rf.Reporter(run, url=NOBODY, rank=0, world_size=1, spool=tmp_path), done, 20)
+
+    assert killed(train) == 100
+    following = rf.Reporter(
+        run, url=server.url, rank=0, world_size=1, attempt=1, iteration=20, spool=tmp_path
+    )
+    report(following, lambda: None, 2)
+    assert following.close(timeout=DEADLINE) == 0
+    assert valid(server, run) == 110
+    assert valid(server, run, "0") == 100
+    assert server.get(run, "gate", require_finished=True)["gate"] == "pass"
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_spool_flush_delivers_what_a_killed_process_had_not(
+    server: Server, run: str, tmp_path: Path
+) -> None:
+    """The command keeps everything while nobody answers, and then delivers it once."""
+
+    def train(done: Callable[[], None]) -> None:
+        for rank in (0, 1):
+            reporter = rf.Reporter(run, url=NOBODY, rank=rank, world_size=2, spool=tmp_path)
+            report(reporter, done, 4)
+
+    assert killed(train) == 40
+    unreachable = flush(tmp_path, NOBODY, "--timeout", "0")
+    assert unreachable.returncode == 4
+    assert "left 50\nwhat is left stays in" in unreachable.stdout
+    done = flush(tmp_path, server.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("delivered 50, refused 0, left 0\n")
+    assert valid(server, run) == 40
+    assert server.get(run, "gate")["iterations"]["complete"] == 4
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_kill_in_the_middle_of_delivery_loses_and_repeats_nothing(
+    server: Server, run: str, tmp_path: Path, seed: int
+) -> None:
+    """Wherever the kill falls, what was handed over counts once after the next process."""
+    chance = random.Random(seed)
+
+    def train(done: Callable[[], None]) -> None:
+        reporter = rf.Reporter(
+            *(run,), url=server.url, rank=0, world_size=1, spool=tmp_path, max_queue=30
+        )
+        for _ in range(1000):
+            report(reporter, done, 1, chance.randrange(1, 200))
+            reporter.flush(chance.random() / 20)
+
+    handed_over = killed(train, chance.random())
+    following = rf.Reporter(run, url=server.url, rank=0, world_size=1, spool=tmp_path)
+    assert following.close(timeout=DEADLINE) == 0, seed
+    # One more may have been handed over before the word of it was.
+    assert handed_over <= valid(server, run) <= handed_over + 1, seed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_close_without_an_aggregator_keeps_everything_and_the_finish(
+    server: Server, run: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run that ended while nobody listened passes its gate once it is flushed."""
+    reporter = rf.Reporter(run, url=NOBODY, rank=0, world_size=1, spool=tmp_path)
+    report(reporter, lambda: None, 2)
+    assert reporter.close(timeout=0.1) == 14
+    assert f"14 items are kept in {tmp_path} for the next process of this rank" in caplog.text
+    assert f"'rankfold spool flush {tmp_path}'" in caplog.text
+    assert flush(tmp_path, server.url).returncode == 0
+    assert server.get(run, "gate", require_finished=True)["gate"] == "pass"
+
+
+def test_fork_of_a_trainer_leaves_its_spool_alone(server: Server, run: str, tmp_path: Path) -> None:
+    """A child neither writes to the spool nor holds it once the parent is dead."""
+
+    def train(done: Callable[[], None]) -> None:
+        reporter = rf.Reporter(run, url=NOBODY, rank=0, world_size=1, spool=tmp_path)
+        report(reporter, done, 1)
+        if os.fork() == 0:
+            os.close(release)
+            report(reporter, done, 1)
+            assert reporter.close() == 0
+            os.write(closed, b"x")
+            os.read(held, 1)
+            os._exit(0)
+        os.read(waiting, 1)
+
+    held, release = os.pipe()
+    waiting, closed = os.pipe()
+    assert killed(train) == 10
+    following = rf.Reporter(run, url=server.url, rank=0, world_size=1, spool=tmp_path)
+    assert following.close(timeout=DEADLINE) == 0
+    for end in (release, held, waiting, closed):
+        os.close(end)
+    assert valid(server, run) == 5
+
+
+def test_spool_flush_needs_no_torch(tmp_path: Path) -> None:
+    """The program runs where there is no torch, and what needs it says so."""
+    script = (
+        "import sys, runpy; sys.modules['torch'] = None\n"
+        "import rankfold_client as rf\n"
+        "try: rf.Reporter\n"
+        "except ModuleNotFoundError as error: print(error)\n"
+        f"sys.argv = ['spool', 'flush', {str(tmp_path)!r}]\n"
+        "runpy.run_module('rankfold_client.spool', run_name='__main__')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == (
+        "rankfold_client.Reporter needs torch: pip install 'rankfold[client]'\n"
+        "delivered 0, refused 0, left 0\n"
+    )
