@@ -9,21 +9,75 @@ from typing import SupportsFloat, SupportsIndex
 from torch import Tensor
 
 from rankfold.names import name_fault
-from rankfold.partial import MAX_INDEX
+from rankfold.partial import MAX_COUNT, MAX_INDEX, Partial, Worst
 from rankfold.wire import MAX_META, MAX_META_VALUE
 from rankfold_client.report import printable
 
 
-def to_number(value: SupportsFloat) -> float:
+def to_number(value: SupportsFloat, what: str = "value") -> float:
     """Return a number, or a tensor of one element, as a double."""
     if isinstance(value, Tensor):
-        if value.numel() != 1 or value.is_complex():
-            raise ValueError(f"value must hold one real number, not {tuple(value.shape)}")
+        if value.numel() != 1 or value.is_complex() or value.is_meta:
+            raise ValueError(f"{what} must hold one real number, not {tuple(value.shape)}")
         value = value.detach()
+    if isinstance(value, str | bytes | bytearray):
+        raise ValueError(f"{what} must be a number, not {value!r}")
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError) as error:
-        raise ValueError(f"value must be a number that a double holds: {error}") from None
+        raise ValueError(f"{what} must be a number that a double holds: {error}") from None
+
+
+def checked_partial(partial: Partial) -> Partial:
+    """Return a partial whose numbers are Python's own, if it can be reported.
+
+    Statistics computed elsewhere may come as scalars of numpy, which JSON does not know.
+    """
+    if not isinstance(partial, Partial):
+        raise ValueError(f"partial must be a Partial, not {type(partial).__name__}")
+    p = partial
+    told = Partial(
+        valid=to_integer("valid", p.valid, MAX_COUNT),
+        count=to_integer("count", p.count, MAX_COUNT),
+        max=None if p.max is None else _to_real("max", p.max),
+        sum=_to_real("sum", p.sum),
+        nonfinite=to_integer("nonfinite", p.nonfinite, MAX_COUNT),
+        sum_sq=None if p.sum_sq is None else _to_real("sum_sq", p.sum_sq),
+        ulp_max=None if p.ulp_max is None else to_integer("ulp_max", p.ulp_max, MAX_COUNT),
+        total=None if p.total is None else to_integer("total", p.total, MAX_COUNT),
+        worst=None if p.worst is None else _checked_worst(p.worst),
+    )
+    faults = told.faults()
+    if faults:
+        raise ValueError("; ".join(f"{name}: {reason}" for name, reason in faults))
+    return told
+
+
+def _checked_worst(worst: Worst) -> Worst:
+    if not isinstance(worst, Worst):
+        raise ValueError(f"worst must be a Worst, not {type(worst).__name__}")
+    try:
+        row, column = worst.position
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"worst.position must be a row and a column, not {worst.position!r}"
+        ) from None
+    if not isinstance(worst.sample, str | None):
+        raise ValueError(f"worst.sample must be a string, not {worst.sample!r}")
+    token = None if worst.token_id is None else _index(worst.token_id)
+    if token is None and worst.token_id is not None:
+        raise ValueError(f"worst.token_id must be an integer, not {worst.token_id!r}")
+    return Worst(
+        position=(
+            to_integer("worst.position", row, MAX_COUNT),
+            to_integer("worst.position", column, MAX_COUNT),
+        ),
+        a=_to_real("worst.a", worst.a),
+        b=_to_real("worst.b", worst.b),
+        ulp=to_integer("worst.ulp", worst.ulp, MAX_COUNT),
+        token_id=token,
+        sample=worst.sample,
+    )
 
 
 def checked_meta(meta: Mapping[str, str] | None) -> dict[str, str]:
@@ -54,10 +108,27 @@ def to_index(what: str, value: SupportsIndex) -> int:
 
 def to_integer(what: str, value: SupportsIndex, most: int) -> int:
     """Return an integer from 0 to `most`, whatever type it comes in; a bool is none."""
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
+    number = _index(value)
     if number is None or not 0 <= number <= most:
         raise ValueError(f"{what} must be an integer from 0 to {most}, not {value!r}")
     return number
+
+
+def _index(value: SupportsIndex) -> int | None:
+    """Return a true integer as Python's own; None for a bool and for anything else."""
+    try:
+        return None if _is_bool(value) else operator.index(value)
+    except TypeError:
+        return None
+
+
+def _to_real(what: str, value: SupportsFloat) -> float:
+    if _is_bool(value):
+        raise ValueError(f"{what} must be a number, not {value!r}")
+    return to_number(value, what)
+
+
+def _is_bool(value: object) -> bool:
+    """Say whether a value is a truth, also of numpy or torch."""
+    dtype = getattr(value, "dtype", None)
+    return isinstance(value, bool) or (dtype is not None and str(dtype) in ("bool", "torch.bool"))

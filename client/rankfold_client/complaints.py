@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 
 SILENCE = 60.0
+FAILED = "tries failed"
 
 log = logging.getLogger("rankfold")
 
@@ -38,7 +39,11 @@ class Complaints:
         """
         if not self._counts or self._clock() < self._next:
             return
-        told = "; ".join(f"{n} {what} ({self._reasons[what]})" for what, n in self._counts.items())
-        log.warning("%s: %s; %d items wait", self._who, told, waiting)
+        told = "; ".join(
+            f"{n} {'try failed' if (what, n) == (FAILED, 1) else what} ({self._reasons[what]})"
+            for what, n in self._counts.items()
+        )
+        items = "1 item waits" if waiting == 1 else f"{waiting} items wait"
+        log.warning("%s: %s; %s", self._who, told, items)
         self._counts.clear()
         self._next = self._clock() + SILENCE

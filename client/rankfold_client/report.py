@@ -100,6 +100,21 @@ def encode(header: dict[str, Any], items: Sequence[Item]) -> bytes:
     return json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
 
 
+def named(item: Item) -> str:
+    """Return what an item is to the trainer that reported it."""
+    match item:
+        case PartialItem(series=series, iteration=iteration):
+            return f"series {series!r} of iteration {iteration}"
+        case ScalarItem(key=key, iteration=iteration):
+            return f"key {key!r} of iteration {iteration}"
+        case CommitItem(iteration=iteration):
+            return f"the commit of iteration {iteration}"
+        case OpenItem():
+            return "the first report"
+        case FinishItem():
+            return "the finish"
+
+
 def _partial_columns(items: Sequence[PartialItem]) -> Columns:
     columns: Columns = {
         "series": [item.series for item in items],

@@ -14,7 +14,14 @@ from torch import Tensor
 
 from rankfold.partial import MAX_COUNT, Partial
 from rankfold.rules import SCALAR_RULES
-from rankfold_client.checks import check_name, checked_meta, to_index, to_integer, to_number
+from rankfold_client.checks import (
+    check_name,
+    checked_meta,
+    checked_partial,
+    to_index,
+    to_integer,
+    to_number,
+)
 from rankfold_client.compare import compare as compare_tensors
 from rankfold_client.counts import Counts
 from rankfold_client.identity import identify
@@ -47,14 +54,15 @@ class Reporter:
 
     Args:
         run: one training job, unique within its project.
-        project: what the run belongs to.
+        project: what the run belongs to; RANKFOLD_PROJECT, else "default".
         url: of the aggregator; RANKFOLD_URL, else http://127.0.0.1:9814.
         token: for an aggregator that asks for one; RANKFOLD_TOKEN, else none.
         rank: index of the data shard, as torchrun or SLURM say where it is not given; copies of
             a shard, such as tensor-parallel ones, share its rank.
         world_size: number of data shards, likewise.
-        attempt: which launch of the run this is, likewise.
-        iteration: the first one.
+        attempt: which launch of the run this is, likewise. A job that is started again by hand
+            under the same run must pass the next one here or in RANKFOLD_ATTEMPT.
+        iteration: the first one; with another attempt, the one that its checkpoint goes on with.
         meta: up to 64 short strings that describe the attempt.
         max_queue: how many items may wait in memory. Without a spool the newest is dropped
             beyond that and counted, and the run's gate says incomplete.
@@ -73,7 +81,7 @@ class Reporter:
         self,
         run: str,
         *,
-        project: str = "default",
+        project: str | None = None,
         url: str | None = None,
         token: str | None = None,
         rank: int | None = None,
@@ -89,6 +97,8 @@ class Reporter:
         transport: Transport | None = None,
     ) -> None:
         check_name("run", run, in_path=True)
+        if project is None:
+            project = os.environ.get("RANKFOLD_PROJECT") or "default"
         check_name("project", project, in_path=True)
         who = identify(os.environ, rank=rank, world_size=world_size, attempt=attempt)
         header: dict[str, Any] = {"project": project, "run": run}
@@ -177,16 +187,15 @@ class Reporter:
             microbatch: index within the iteration; None counts the series' calls.
 
         Raises:
-            ValueError: the statistics contradict each other, or a name or index cannot be right.
+            ValueError: the statistics contradict each other or are no numbers, or a name or index
+                cannot be right.
             RuntimeError: the reporter is closed.
         """
         self._check_open()
         check_name("series", series)
-        faults = partial.faults()
-        if faults:
-            raise ValueError("; ".join(f"{name}: {reason}" for name, reason in faults))
+        checked = checked_partial(partial)
         place = self._place(self._series_counts, series, iteration, microbatch)
-        self._put(PartialItem(series, *place, partial))
+        self._put(PartialItem(series, *place, checked))
 
     def scalar(
         self,
@@ -222,7 +231,7 @@ class Reporter:
         number, weighs = to_number(value), to_integer("weight", weight, MAX_COUNT)
         told = None if rule is None else str(rule)
         place = self._place(self._key_counts, key, iteration, microbatch)
-        self._put(ScalarItem(key, *place, number, weighs, told, global_))
+        self._put(ScalarItem(key, *place, number, weighs, told, bool(global_)))
 
     def end_iteration(self, microbatches: int | None = None) -> None:
         """Commit the current iteration and begin the next.
@@ -289,8 +298,8 @@ class Reporter:
         remaining = max(0.0, deadline - time.monotonic())
         where = "" if self._keeper is None else self._keeper.leave(remaining)
         if self._undelivered:
-            told = (self._name, self._undelivered, where)
-            log.warning("%s: closed with %d items undelivered%s", *told)
+            items = "1 item" if self._undelivered == 1 else f"{self._undelivered} items"
+            log.warning("%s: closed with %s undelivered%s", self._name, items, where)
         return self._undelivered
 
     def __enter__(self) -> Self:

@@ -9,17 +9,19 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from rankfold.errors import Inconsistent, NotFound, RankfoldError, TooLarge
+from rankfold.errors import FieldError, Inconsistent, NotFound, RankfoldError, TooLarge
 from rankfold.wire import Receipt
-from rankfold_client.complaints import Complaints
+from rankfold_client.complaints import FAILED, Complaints
 from rankfold_client.outbox import Outbox
-from rankfold_client.report import FinishItem, Item, OpenItem, encode
+from rankfold_client.report import FinishItem, Item, OpenItem, encode, named
 from rankfold_client.transport import Transport
 
 BATCH = 1000
 LINGER = 1.0
 FIRST_BACKOFF = 0.5
 MOST_BACKOFF = 30.0
+# What an encoder raises; the same items would be no better the next time.
+UNENCODABLE = (TypeError, ValueError, AttributeError, RecursionError)
 
 log = logging.getLogger("rankfold")
 
@@ -102,7 +104,11 @@ class Sender:
             lingering = self._linger()
             if lingering != 0:
                 return lingering
-            self._take()
+            try:
+                self._take()
+            except UNENCODABLE as error:
+                self._refused(Inconsistent([FieldError("", f"cannot be encoded: {error!r}")]))
+                return 0.0
         try:
             receipt = self._send()
         except RankfoldError as error:
@@ -168,7 +174,8 @@ class Sender:
         if number > 1 and isinstance(error, Inconsistent | TooLarge):
             self._body, self._most = None, number // 2
             return
-        self._complaints.note("given up", number, str(error))
+        why = f"{named(self._batch[0])}: {error}" if number == 1 else str(error)
+        self._complaints.note("given up", number, why)
         # A number that is refused is not told for ever.
         self._origin.told, self._body = self._telling, None
         self._outbox.settle(number, delivered=False)
@@ -184,7 +191,7 @@ class Sender:
         self._failures += 1
         self._server_says = self._clock() + asked
         self._next_try = self._server_says + backoff
-        self._complaints.note("tries failed", 1, str(error))
+        self._complaints.note(FAILED, 1, str(error))
         return asked + backoff
 
     def _run(self) -> None:

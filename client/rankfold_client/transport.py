@@ -30,6 +30,7 @@ from rankfold.errors import (
 from rankfold.wire import API_VERSION, REPORT_PATH, Receipt
 
 DEFAULT_URL = "http://127.0.0.1:9814"
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 GZIP_FROM = 4096
 MOST_ANSWER = 1 << 20
 # A server that names a time beyond this is asked again all the same.
@@ -87,14 +88,21 @@ class HttpTransport:
         clock: Callable[[], float] = time.monotonic,
         handler: httpx.BaseTransport | None = None,
     ) -> None:
-        _check_url(url)
+        host = _checked_host(url)
         self._wall, self._clock, self._patience = wall, clock, 3 * timeout
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         if token is not None:
             headers["Authorization"] = f"Bearer {token}"
         self._client = httpx.Client(
-            base_url=url.rstrip("/"), headers=headers, timeout=timeout, transport=handler
+            base_url=url.rstrip("/"),
+            headers=headers,
+            timeout=timeout,
+            transport=handler,
+            # A proxy that the environment names cannot lead to this very machine.
+            trust_env=host not in LOOPBACK,
         )
+        # As errors name it: what tells a user where it went, and no password.
+        self._address = str(httpx.URL(url.rstrip("/")).copy_with(userinfo=b""))
 
     def report(self, body: bytes) -> Receipt:
         """Send a report, compressed where that pays; return what became of it."""
@@ -106,7 +114,9 @@ class HttpTransport:
         answer = self._post(REPORT_PATH, body, headers)
         numbers = [answer.get(name) for name in ("accepted", "duplicates", "conflicts")]
         if not all(type(number) is int for number in numbers):
-            raise Unreachable("what answered is no aggregator: its answer is no receipt")
+            raise Unreachable(
+                f"{self._address}: what answered is no aggregator: its answer is no receipt"
+            )
         return Receipt(**{name: answer[name] for name in ("accepted", "duplicates", "conflicts")})
 
     def finish(self, project: str, run: str, attempt: int) -> None:
@@ -124,12 +134,11 @@ class HttpTransport:
             with self._client.stream("POST", path, content=body, headers=headers) as response:
                 answer = self._read_object(response)
         except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, OSError) as error:
-            raise Unreachable(f"{type(error).__name__}: {error}") from error
+            raise Unreachable(f"{self._address}: {type(error).__name__}: {error}") from error
         if response.status_code == httpx.codes.OK:
             return answer
-        raise translated(
-            response.status_code, response.headers.get("Retry-After"), answer, self._wall()
-        )
+        asked = response.headers.get("Retry-After")
+        raise translated(response.status_code, asked, answer, self._wall(), self._address)
 
     def _read_object(self, response: httpx.Response) -> dict[str, Any]:
         """Return the JSON object of an answer; an empty one where it is none or far too long."""
@@ -139,7 +148,7 @@ class HttpTransport:
             if len(body) > MOST_ANSWER:
                 return {}
             if self._clock() > late:
-                raise Unreachable("the answer takes too long")
+                raise Unreachable(f"{self._address}: the answer takes too long")
         try:
             answer = json.loads(body)
         except (ValueError, RecursionError):
@@ -148,7 +157,7 @@ class HttpTransport:
 
 
 def translated(
-    status: int, retry_after: str | None, problem: dict[str, Any], now: float
+    status: int, retry_after: str | None, problem: dict[str, Any], now: float, address: str = ""
 ) -> RankfoldError:
     """Return the error that an answer stands for.
 
@@ -157,8 +166,10 @@ def translated(
         retry_after: the header of that name.
         problem: the problem document; empty where there is none.
         now: the time of day in seconds since 1970.
+        address: what was asked, for the error to name.
     """
-    detail = str(problem.get("detail") or problem.get("title") or f"status {status}")
+    where = address and f"{address}: "
+    detail = where + str(problem.get("detail") or problem.get("title") or f"status {status}")
     if status >= 500 or status in _PASSING:
         kind = Overloaded if status == 429 else Unavailable
         return kind(detail, seconds_until(retry_after, now))
@@ -166,7 +177,7 @@ def translated(
         return Inconsistent(_field_errors(problem, detail))
     if status >= 400:
         return _REFUSALS.get(status, RequestError)(detail)
-    return Unreachable(f"what answered is no aggregator: status {status}")
+    return Unreachable(f"{where}what answered is no aggregator: status {status}")
 
 
 def seconds_until(retry_after: str | None, now: float) -> float:
@@ -195,10 +206,11 @@ def _field_errors(problem: dict[str, Any], detail: str) -> list[FieldError]:
     return found or [FieldError("", detail)]
 
 
-def _check_url(url: str) -> None:
+def _checked_host(url: str) -> str:
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
         raise ValueError(f"url {url!r} cannot be read: {error}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ValueError(f"url must begin with http:// or https:// and a host, not {url!r}")
+    return parsed.host

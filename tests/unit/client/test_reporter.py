@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -45,6 +47,78 @@ def test_reporter_leaves_an_unknown_world_size_out() -> None:
     transport = FakeTransport()
     rf.Reporter("r", transport=transport, rank=5).close()
     assert transport.accepted[0] == {"project": "default", "run": "r", "attempt": 0, "rank": 5}
+
+
+@pytest.mark.parametrize(
+    ("said", "given", "project"),
+    [
+        (None, None, "default"),
+        ("", None, "default"),
+        ("theirs", None, "theirs"),
+        ("theirs", "mine", "mine"),
+    ],
+)
+def test_reporter_project_is_the_given_one_then_the_environments(
+    said: str | None, given: str | None, project: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An argument wins over RANKFOLD_PROJECT, as for the commands."""
+    monkeypatch.delenv("RANKFOLD_PROJECT", raising=False)
+    if said is not None:
+        monkeypatch.setenv("RANKFOLD_PROJECT", said)
+    transport = FakeTransport()
+    reporter(transport, project=given).close()
+    assert transport.accepted[0]["project"] == project
+    assert transport.finished == [(project, "r", 0)]
+
+
+def test_reporter_takes_numbers_of_numpy_and_torch() -> None:
+    """Statistics computed elsewhere arrive as plain numbers."""
+    i, f = np.int64, np.float32
+    worst = rf.Worst((i(0), i(1)), f(1.0), f("nan"), i(0), i(17), "x")  # type: ignore[arg-type]
+    odd = rf.Partial(i(2), torch.tensor(1), f(0.5), f(0.5), i(0), f(0.25), i(3), i(4), worst)  # type: ignore[arg-type]
+    transport = FakeTransport()
+    with reporter(transport) as open_:
+        open_.partial("s", odd, microbatch=i(2))  # type: ignore[arg-type]
+        open_.scalar("k", f(0.5), weight=i(3), global_=np.bool_(True))  # type: ignore[arg-type]
+    (partials,) = (report["partials"] for report in transport.accepted if "partials" in report)
+    told = {"position": [0, 1], "a": 1.0, "b": "NaN", "ulp": 0, "token_id": 17, "sample": "x"}
+    assert {name: column[0] for name, column in partials.items()} == {
+        "series": "s", "iteration": 0, "microbatch": 2, "valid": 2, "count": 1, "nonfinite": 0,
+        "max": 0.5, "sum": 0.5, "sum_sq": 0.25, "ulp_max": 3, "total": 4, "worst": told,
+    }  # fmt: skip
+    scalars = transport.accepted[-1]["scalars"]
+    assert (scalars["value"], scalars["weight"], scalars["global"]) == ([0.5], [3], [True])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"valid": 4.0}, "valid must be an integer"),
+        ({"valid": None}, "valid must be an integer"),
+        ({"count": False}, "count must be an integer from 0 .* not False"),
+        ({"count": np.bool_(False)}, "count must be an integer"),
+        ({"nonfinite": torch.tensor(False)}, "nonfinite must be an integer"),
+        ({"total": np.float64(4)}, "total must be an integer"),
+        ({"ulp_max": -1}, "ulp_max must be an integer from 0"),
+        ({"sum": "0"}, "sum must be a number, not '0'"),
+        ({"sum": False}, "sum must be a number, not False"),
+        ({"sum": None}, "sum must be a number"),
+        ({"max": 1j}, "max must be a number"),
+        ({"sum_sq": math.nan}, "sum_sq: must be finite"),
+        ({"worst": (0, 0)}, "worst must be a Worst, not tuple"),
+        ({"worst": rf.Worst((0,), 0.0, 1.0, 0)}, "worst.position must be a row and a column"),  # type: ignore[arg-type]
+        ({"worst": rf.Worst((0, 0.5), 0.0, 1.0, 0)}, "worst.position must be an integer"),  # type: ignore[arg-type]
+        ({"worst": rf.Worst((0, 0), None, 1.0, 0)}, "worst.a must be a number"),  # type: ignore[arg-type]
+        ({"worst": rf.Worst((0, 0), 0.0, 1.0, 0, 1.5)}, "worst.token_id must be"),  # type: ignore[arg-type]
+        ({"worst": rf.Worst((0, 0), 0.0, 1.0, 0, 1, 2)}, "worst.sample must be"),  # type: ignore[arg-type]
+    ],
+)
+def test_reporter_refuses_statistics_that_are_no_numbers(
+    change: dict[str, Any], words: str
+) -> None:
+    """What could not be sent as the contract says is a ValueError at the call."""
+    with reporter(FakeTransport()) as open_, pytest.raises(ValueError, match=words):
+        open_.partial("s", replace(CLEAN, **change))
 
 
 def test_reporter_counts_microbatches_and_iterations() -> None:
@@ -138,6 +212,9 @@ def test_reporter_scalars_do_not_count_as_microbatches_of_a_commit() -> None:
         (lambda r: r.partial("s", CLEAN, microbatch=2**31), "microbatch must be an integer"),
         (lambda r: r.partial("s", CLEAN, microbatch=True), "not True"),
         (lambda r: r.scalar("k", "1.0x"), "value must be a number"),
+        (lambda r: r.scalar("k", "1.0"), "value must be a number, not '1.0'"),
+        (lambda r: r.scalar("k", torch.zeros(1, device="meta")), "one real number"),
+        (lambda r: r.partial("s", {"valid": 1}), "must be a Partial, not dict"),
         (lambda r: r.scalar("k", None), "value must be a number"),
         (lambda r: r.scalar("k", 10**400), "value must be a number"),
         (lambda r: r.scalar("k", A), r"one real number, not \(2, 3\)"),

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Callable
-from typing import Any
+from fractions import Fraction
+from typing import Any, cast
 
 import pytest
 
@@ -21,7 +23,7 @@ from rankfold.partial import Partial
 from rankfold.wire import Receipt
 from rankfold_client.origin import Origin
 from rankfold_client.outbox import Outbox
-from rankfold_client.report import CommitItem, FinishItem, OpenItem, PartialItem
+from rankfold_client.report import CommitItem, FinishItem, OpenItem, PartialItem, ScalarItem
 from rankfold_client.sender import BATCH, FIRST_BACKOFF, LINGER, MOST_BACKOFF, Sender
 from unit.client.fakes import Clock, FakeTransport, microbatches
 
@@ -241,8 +243,8 @@ def test_sender_complains_at_most_once_a_minute(caplog: pytest.LogCaptureFixture
         desk.sender.step()
         desk.sender.complain()
     assert [r.getMessage() for r in caplog.records] == [
-        "rank 3 of run r: 1 tries failed (refused); 1 items wait",
-        "rank 3 of run r: 6 tries failed (refused); 1 items wait",
+        "rank 3 of run r: 1 try failed (refused); 1 item waits",
+        "rank 3 of run r: 6 tries failed (refused); 1 item waits",
     ]
 
 
@@ -260,9 +262,37 @@ def test_sender_complains_of_conflicts_and_losses(caplog: pytest.LogCaptureFixtu
     (record,) = caplog.records
     assert (record.name, record.levelno) == ("rankfold", logging.WARNING)
     assert record.getMessage() == (
-        "rank 3 of run r: 4 in conflict (the first report stands); 1 given up (no token); "
-        "1 dropped (the queue is full); 0 items wait"
+        "rank 3 of run r: 4 in conflict (the first report stands); 1 given up "
+        "(series 's' of iteration 0: no token); 1 dropped (the queue is full); 0 items wait"
     )
+
+
+def test_sender_names_the_scalar_that_was_refused(caplog: pytest.LogCaptureFixture) -> None:
+    """A scalar without a rule, which the aggregator refuses, is told by its key."""
+    refusal = Inconsistent([FieldError("/scalars/rule/0", "the rules file has none for the key")])
+    desk = Desk(judge=lambda body: refusal if "scalars" in body else None)
+    desk.put(0)
+    desk.outbox.put(ScalarItem("actor/kl", 4, 0, 0.5, 1, None, False))
+    desk.drain()
+    desk.sender.complain()
+    assert "1 given up (key 'actor/kl' of iteration 4: /scalars/rule/0: the rules" in caplog.text
+    assert microbatches(desk.transport.accepted) == [(0, 0)]
+
+
+def test_sender_gives_up_what_cannot_be_encoded(caplog: pytest.LogCaptureFixture) -> None:
+    """What JSON cannot hold is lost alone, counted and logged, and all others arrive."""
+    desk = Desk()
+    desk.put(0, 1)
+    for total in (math.nan, Fraction(1, 2)):
+        partial = Partial(valid=1, count=1, max=0.5, sum=cast("float", total))
+        desk.outbox.put(PartialItem("odd", 7, 0, partial))
+    desk.put(2, 3)
+    desk.drain()
+    desk.sender.complain()
+    assert microbatches(desk.transport.accepted) == [(0, n) for n in range(4)]
+    assert (len(desk.outbox), desk.outbox.dropped) == (0, 2)
+    assert desk.transport.accepted[-1]["dropped"] == 2
+    assert "2 given up (series 'odd' of iteration 7: /: cannot be encoded: Type" in caplog.text
 
 
 def test_sender_thread_outlives_what_nobody_thought_of(

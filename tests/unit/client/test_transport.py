@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
+import socket
 from collections.abc import Callable
 
 import httpx
@@ -148,6 +150,46 @@ def test_transport_translates_every_failure_of_the_network(error: Exception) -> 
 
     with pytest.raises(Unreachable, match=f"{type(error).__name__}: {error}"):
         transport(handler).report(b"{}")
+
+
+@pytest.mark.parametrize(
+    ("host", "proxied"),
+    [("127.0.0.1", False), ("localhost", False), ("[::1]", False), ("aggregator", True)],
+)
+def test_transport_takes_no_proxy_to_this_machine(
+    host: str, proxied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A proxy that the environment names is asked for other machines only."""
+    with (
+        socket.create_server(("127.0.0.1", 0)) as proxy,
+        socket.create_server(("127.0.0.1", 0)) as gone,
+    ):
+        port = gone.getsockname()[1]
+        gone.close()
+        for name in ("no_proxy", "NO_PROXY"):
+            monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        proxy.settimeout(0.0)
+        http = HttpTransport(f"http://{host}:{port}", timeout=0.2)
+        with pytest.raises(Unreachable, match=re.escape(f"http://{host}:{port}: ")):
+            http.report(b"{}")
+        http.close()
+        if proxied:
+            proxy.accept()[0].close()
+        else:
+            with pytest.raises(BlockingIOError):
+                proxy.accept()
+
+
+@pytest.mark.parametrize("status", [302, 401, 429, 503])
+def test_transport_errors_name_the_address_without_its_password(status: int) -> None:
+    """Whatever answers, an error says where it was asked, and tells no secret."""
+    network = httpx.MockTransport(lambda _: answer(status, {"detail": "why"}))
+    http = HttpTransport("http://me:secret@a:1/base/", handler=network)
+    with pytest.raises(RankfoldError) as caught:
+        http.report(b"{}")
+    assert str(caught.value).startswith("http://a:1/base: ")
+    assert "secret" not in str(caught.value)
 
 
 def test_transport_does_not_follow_an_answer_for_ever() -> None:
