@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from math import isfinite, prod
+from math import isfinite
 from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
@@ -13,13 +13,18 @@ from torch import Tensor
 from rankfold.partial import MAX_COUNT, Partial, Worst
 from rankfold_client import bits, kernels
 from rankfold_client.kernels import BLOCK, LAYOUTS, NO_DISTANCE, Scratch, Stats
+from rankfold_client.operands import check_operands, plain
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _ACCELERATOR_BLOCK = 1 << 24
-_FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-_INTEGERS = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+_PATTERNS = {
+    torch.float64: torch.int64,
+    torch.float32: torch.int32,
+    torch.bfloat16: torch.int16,
+    torch.float16: torch.int16,
+}
 
 
 def _outside_graphs(function: Callable[P, R]) -> Callable[P, R]:
@@ -51,7 +56,7 @@ def compare(
         mask: bool, or integers or floats that are all 0 or 1, of the same shape and on the same
             device; positions where it is 0 are left out. None counts every position.
         token_ids: integers of the same shape, from which the worst position's is taken.
-        sample_ids: one name for each row, from which the worst position's is taken.
+        sample_ids: a sequence of one name for each row, from which the worst position's is taken.
 
     Returns:
         The partial with every optional field. A position is (row, column) with the leading
@@ -60,45 +65,13 @@ def compare(
         float64 can pass; a `sum_sq` beyond the doubles is None.
 
     Raises:
-        ValueError: shapes, devices or dtypes do not fit, or the mask holds another value.
+        ValueError: what was given is no dense torch tensor with values, shapes, devices or dtypes
+            do not fit, or the mask holds another value.
     """
-    _check(a, b, mask, token_ids, sample_ids)
+    check_operands(a, b, mask, token_ids, sample_ids)
     with torch.inference_mode():
-        task = _Task(a.detach(), b.detach(), None if mask is None else mask.detach())
+        task = _Task(plain(a), plain(b), None if mask is None else plain(mask))
         return _partial(task, token_ids, sample_ids)
-
-
-def _check(
-    a: Tensor,
-    b: Tensor,
-    mask: Tensor | None,
-    token_ids: Tensor | None,
-    sample_ids: Sequence[Any] | None,
-) -> None:
-    for name, tensor in (("a", a), ("b", b)):
-        if tensor.dtype not in _FLOATS:
-            raise ValueError(
-                f"{name} must be a float tensor of 16, 32 or 64 bits, not {tensor.dtype}"
-            )
-    _check_alike("b", b, a)
-    if mask is not None:
-        if mask.dtype not in _INTEGERS + _FLOATS:
-            raise ValueError(f"mask must be bool or hold 0 and 1, not {mask.dtype}")
-        _check_alike("mask", mask, a)
-    if token_ids is not None and token_ids.shape != a.shape:
-        raise ValueError(
-            f"token_ids {tuple(token_ids.shape)} and a {tuple(a.shape)} differ in shape"
-        )
-    rows = prod(a.shape[:-1])
-    if sample_ids is not None and len(sample_ids) != rows:
-        raise ValueError(f"sample_ids has {len(sample_ids)} names and a has {rows} rows")
-
-
-def _check_alike(name: str, tensor: Tensor, a: Tensor) -> None:
-    if tensor.shape != a.shape:
-        raise ValueError(f"{name} {tuple(tensor.shape)} and a {tuple(a.shape)} differ in shape")
-    if tensor.device != a.device:
-        raise ValueError(f"{name} on {tensor.device} and a on {a.device} differ in device")
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,9 +179,16 @@ def _mask_bits(mask: Tensor, scratch: Scratch) -> Tensor:
         if not (low >= 0 and high <= 1):
             raise ValueError(f"mask must hold only 0 and 1, not {low if low < 0 else high}")
     wanted = scratch.mask.copy_(mask.view(torch.uint8) if mask.dtype == torch.bool else mask)
-    if mask.is_floating_point() and not torch.equal(mask, wanted.to(mask.dtype)):
+    if mask.is_floating_point() and not _same_magnitudes(mask, wanted.to(mask.dtype)):
         raise ValueError("mask must hold only 0 and 1, not a number between them")
     return wanted.neg_()
+
+
+def _same_magnitudes(x: Tensor, y: Tensor) -> bool:
+    """Say whether two float tensors are equal up to signs, by patterns: subnormals are not 0."""
+    ints = _PATTERNS[x.dtype]
+    magnitude = torch.iinfo(ints).max
+    return torch.equal(x.view(ints) & magnitude, y.view(ints) & magnitude)
 
 
 def _partial(task: _Task, token_ids: Tensor | None, sample_ids: Sequence[Any] | None) -> Partial:

@@ -5,13 +5,14 @@ import itertools
 import json
 import math
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -328,7 +329,7 @@ def test_compare_names_the_worst_token_and_sample() -> None:
         (torch.zeros(2), torch.zeros(2), {"mask": torch.tensor([0, 2**32])}, "only 0 and 1"),
         (torch.zeros(2), torch.zeros(2), {"mask": torch.tensor([0, 0.5])}, "between"),
         (torch.zeros(2), torch.zeros(2), {"mask": torch.tensor([0, math.nan])}, "not nan"),
-        (torch.zeros(2), torch.zeros(2), {"token_ids": torch.ones(3)}, r"token_ids \(3,\)"),
+        (torch.zeros(2), torch.zeros(2), {"token_ids": torch.ones(3).int()}, r"token_ids \(3,\)"),
         (torch.zeros(2, 2), torch.zeros(2, 2), {"sample_ids": ["x"]}, "1 names and a has 2 rows"),
     ],
 )
@@ -338,6 +339,104 @@ def test_compare_refuses_what_does_not_fit(
     """What cannot be compared is a ValueError at the call that names both sides."""
     with pytest.raises(ValueError, match=words):
         rf.compare(a, b, **extra)
+
+
+TWO = torch.zeros(2)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"a": [0.0, 0.0]}, "a must be a torch tensor, not list"),
+        ({"b": None}, "b must be a torch tensor, not None"),
+        ({"b": np.zeros(2)}, "b must be a torch tensor, not numpy.ndarray"),
+        ({"mask": [1, 1]}, "mask must be a torch tensor, not list"),
+        ({"token_ids": [1, 2]}, "token_ids must be a torch tensor, not list"),
+        ({"a": TWO.to("meta"), "b": TWO.to("meta")}, "a and b must hold values, .* meta"),
+        ({"token_ids": torch.ones(2, dtype=torch.int64, device="meta")}, "token_ids must hold"),
+        ({"token_ids": TWO}, "token_ids must be integers, not torch.float32"),
+        ({"token_ids": TWO.bool()}, "token_ids must be integers, not torch.bool"),
+        ({"sample_ids": (name for name in "x")}, "sample_ids must be a sequence .* generator"),
+        ({"sample_ids": {0: "x"}}, "sample_ids must be a sequence .* not dict"),
+        ({"sample_ids": {"x"}}, "sample_ids must be a sequence .* not set"),
+        ({"sample_ids": torch.tensor(0)}, "sample_ids must be a sequence .* not torch.Tensor"),
+        ({"sample_ids": 1}, "sample_ids must be a sequence .* not int"),
+    ],
+)
+def test_compare_refuses_what_is_no_dense_tensor(given: dict[str, Any], words: str) -> None:
+    """What holds no values to look at is a ValueError that names what was given."""
+    with pytest.raises(ValueError, match=words):
+        rf.compare(**({"a": TWO, "b": torch.ones(2)} | given))
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # they call themselves beta
+@pytest.mark.parametrize("name", ["a", "b", "mask", "token_ids"])
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: torch.eye(2).to_sparse(), "a dense tensor, not torch.sparse_coo"),
+        (lambda: torch.eye(2).to_sparse_csr(), "a dense tensor, not torch.sparse_csr"),
+        (lambda: torch.nested.nested_tensor([torch.ones(1), TWO]), "one tensor .* nested"),
+        (
+            lambda: torch.nested.nested_tensor([torch.ones(1), TWO], layout=torch.jagged),
+            "one tensor .* nested",
+        ),
+    ],
+)
+def test_compare_refuses_sparse_and_nested_tensors(
+    name: str, make: Callable[[], Tensor], words: str
+) -> None:
+    """What keeps its values in another way than dense tensors is named, wherever it is given."""
+    with pytest.raises(ValueError, match=f"{name} must be {words}"):
+        rf.compare(**({"a": torch.zeros(2, 2), "b": torch.zeros(2, 2)} | {name: make()}))
+
+
+@pytest.mark.parametrize("names", [("x", "y"), "xy", np.array(["x", "y"], dtype=object)])
+def test_compare_takes_sample_ids_in_any_sequence(names: Any) -> None:
+    """Tuples, strings and arrays of names are as good as lists."""
+    worst = rf.compare(torch.zeros(2, 1), torch.tensor([[0.0], [1.0]]), sample_ids=names).worst
+    assert worst is not None
+    assert worst.sample == "y"
+
+
+@pytest.mark.parametrize("flush", [False, True], ids=["gradual", "flushing"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_compare_reads_negated_views_as_what_they_say(dtype: torch.dtype, flush: bool) -> None:
+    """A view whose memory holds the negative values compares like its copy, also as a mask."""
+    parts = torch.tensor([[1.0, -2.0], [3.0, 1e-40], [-0.5, math.nan]], dtype=dtype)
+    view = torch.view_as_complex(parts).conj().imag
+    assert view.is_neg()
+    copy = torch.tensor([2.0, -1e-40, math.nan], dtype=dtype)
+    other = torch.tensor([2.0, 1e-40, 0.0], dtype=dtype)
+    masks = torch.complex(torch.ones(3), torch.tensor([-1.0, -1.0, 0.0])).conj().imag
+    with flushing(flush):
+        for left, right in ((view, other), (other, view)):
+            got, want = (
+                rf.compare(left, right, masks),
+                rf.compare(
+                    *((copy, other) if left is view else (other, copy)),
+                    torch.tensor([True, True, False]),
+                ),
+            )
+            assert got == want
+            assert (got.valid, got.count) == (2, 1)
+        assert rf.compare(view, other).nonfinite == 1
+
+
+@pytest.mark.parametrize("flush", [False, True], ids=["gradual", "flushing"])
+@pytest.mark.parametrize("dtype", list(FORMATS))
+@pytest.mark.parametrize("pattern", [1, -1])
+def test_compare_refuses_a_mask_below_the_normal_numbers(
+    dtype: torch.dtype, flush: bool, pattern: int
+) -> None:
+    """A mask of the smallest subnormal is neither 0 nor 1, though the thread reads it as 0."""
+    form = FORMATS[dtype]
+    smallest = tensor([0, 1 if pattern > 0 else form.sign | 1], dtype)
+    fine = tensor([form.sign, form.bias << form.fraction], dtype)  # -0.0 and 1.0
+    with flushing(flush):
+        with pytest.raises(ValueError, match="mask must hold only 0 and 1"):
+            rf.compare(torch.zeros(2), torch.ones(2), smallest)
+        assert rf.compare(torch.zeros(2), torch.ones(2), fine).valid == 1
 
 
 def test_compare_is_never_part_of_the_graph() -> None:
