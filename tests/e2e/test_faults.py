@@ -86,7 +86,7 @@ def test_disk_that_is_full_loses_and_doubles_nothing(
 def test_disk_that_does_not_get_done_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """While writes hang, reports are refused rather than piled up, and readiness says so."""
     server = Aggregator(tmp_path, "--max-wait", "0.2")
-    fail_and_settle(server, tmp_path, disks.no_progress, why="no write in")
+    fail_and_settle(server, tmp_path, disks.no_progress, why="database is locked")
 
 
 def answers(ledger: Ledger) -> JsonObject:

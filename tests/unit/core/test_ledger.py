@@ -6,8 +6,8 @@ import copy
 
 import pytest
 
-from rankfold.errors import Inconsistent, NotFound
-from rankfold.ledger import KEPT_CONFLICTS, Binding
+from rankfold.errors import Inconsistent, NotFound, TooLarge
+from rankfold.ledger import KEPT_CONFLICTS, MAX_NAMES, Binding
 from rankfold.page import GLOBAL, Conflict
 from rankfold.rules import Rule, RuleSet
 from rankfold.wire import Receipt, Report
@@ -282,3 +282,18 @@ def test_conflicts_of_superseded_attempts_stay() -> None:
         report(partials=[dirty()], attempt=1),
     )
     assert ledger.conflicts == 2
+
+
+def test_run_has_a_bounded_number_of_names() -> None:
+    """A run that invents a name per report is refused at a number, whole; known names go on."""
+    ledger = ledger_of(report(partials=[partial(series=f"s{i}") for i in range(MAX_NAMES)]))
+    before = picture(ledger)
+    more = report(partials=[partial(series="one-more"), partial(1, series="s0")])
+    with pytest.raises(TooLarge, match="may have 2000 series"):
+        ledger.apply(more, 2.0)
+    assert picture(ledger) == before
+    known = report(partials=[partial(1, series="s0")], scalars=[scalar("loss")])
+    assert ledger.apply(known, 2.0) == Receipt(2, 0, 0)
+    keys = [scalar(f"k{i}") for i in range(MAX_NAMES)]
+    with pytest.raises(TooLarge):
+        ledger.apply(report(scalars=keys), 3.0)
