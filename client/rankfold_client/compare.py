@@ -179,16 +179,15 @@ def _mask_bits(mask: Tensor, scratch: Scratch) -> Tensor:
         if not (low >= 0 and high <= 1):
             raise ValueError(f"mask must hold only 0 and 1, not {low if low < 0 else high}")
     wanted = scratch.mask.copy_(mask.view(torch.uint8) if mask.dtype == torch.bool else mask)
-    if mask.is_floating_point() and not _same_magnitudes(mask, wanted.to(mask.dtype)):
+    if mask.is_floating_point() and not _has_magnitudes(mask, wanted.to(mask.dtype)):
         raise ValueError("mask must hold only 0 and 1, not a number between them")
     return wanted.neg_()
 
 
-def _same_magnitudes(x: Tensor, y: Tensor) -> bool:
-    """Say whether two float tensors are equal up to signs, by patterns: subnormals are not 0."""
+def _has_magnitudes(x: Tensor, sizes: Tensor) -> bool:
+    """Say whether floats but for their signs are these, by patterns: subnormals are not 0."""
     ints = _PATTERNS[x.dtype]
-    magnitude = torch.iinfo(ints).max
-    return torch.equal(x.view(ints) & magnitude, y.view(ints) & magnitude)
+    return torch.equal(x.view(ints) & torch.iinfo(ints).max, sizes.view(ints))
 
 
 def _partial(task: _Task, token_ids: Tensor | None, sample_ids: Sequence[Any] | None) -> Partial:
