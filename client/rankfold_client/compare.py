@@ -179,7 +179,8 @@ def _mask_bits(mask: Tensor, scratch: Scratch) -> Tensor:
         if not (low >= 0 and high <= 1):
             raise ValueError(f"mask must hold only 0 and 1, not {low if low < 0 else high}")
     wanted = scratch.mask.copy_(mask.view(torch.uint8) if mask.dtype == torch.bool else mask)
-    if mask.is_floating_point() and not _has_magnitudes(mask, wanted.to(mask.dtype)):
+    same = _has_magnitudes if bits.flushes_subnormals() else torch.equal
+    if mask.is_floating_point() and not same(mask, wanted.to(mask.dtype)):
         raise ValueError("mask must hold only 0 and 1, not a number between them")
     return wanted.neg_()
 
