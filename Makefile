@@ -38,7 +38,7 @@ imports: install ## import-linter: imports run one way
 check: lint types imports ## everything static
 
 test: install ## all tests
-	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=100
+	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term --cov-fail-under=100
 
 test-e2e: install ## only the tests that start real processes
 	$(BIN)/python -m pytest tests/e2e tests/integration
