@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -172,3 +173,23 @@ def test_damaged_file_is_refused_at_start(durable: Server) -> None:
     assert refused.returncode == 2
     assert "is damaged" in refused.stderr
     assert path.read_bytes() == bytes(data)
+
+
+def test_backup_restores_a_damaged_store(durable: Server, tmp_path: Path) -> None:
+    """The way that the README describes: copy in use, damage, move away, copy back, start."""
+    fill(durable)
+    before = everything(durable)
+    path, copy = Path(durable.store.removeprefix("sqlite:///")), tmp_path / "backup.db"
+    rankfold = (sys.executable, "-m", "rankfold_service.cli.main")
+    command = [*rankfold, "backup", "--store", durable.store, "--to", str(copy)]
+    subprocess.run(command, check=True, capture_output=True, timeout=20)
+    verify = [*rankfold, "verify", "--store", f"sqlite:///{copy}"]
+    subprocess.run(verify, check=True, capture_output=True, timeout=20)
+    durable.kill()
+    path.write_bytes(b"damage" * 1000)
+    for damaged in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        if damaged.exists():
+            damaged.rename(damaged.with_suffix(".away"))
+    shutil.copy(copy, path)
+    durable.start()
+    assert everything(durable) == before
