@@ -100,9 +100,8 @@ def _restarts(environment: Mapping[str, str]) -> int:
     torchrun counts from 0 again when SLURM requeues the job, so a requeue counts for as many
     restarts as torchrun may make and the launch itself.
     """
-    said = _integer(environment, "RANKFOLD_ATTEMPT")
-    if said is not None:
-        return said
+    if environment.get("RANKFOLD_ATTEMPT"):
+        return _integer(environment, "RANKFOLD_ATTEMPT") or 0
     requeued = _integer(environment, "SLURM_RESTART_COUNT") or 0
     restarted = _integer(environment, "TORCHELASTIC_RESTART_COUNT")
     if restarted is None:

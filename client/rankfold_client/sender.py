@@ -109,6 +109,9 @@ class Sender:
             except UNENCODABLE as error:
                 self._refused(Inconsistent([FieldError("", f"cannot be encoded: {error!r}")]))
                 return 0.0
+        if self._is_finish() and self._origin.dropped:
+            self._refused(Inconsistent([FieldError("", "not everything was delivered")]))
+            return 0.0
         try:
             receipt = self._send()
         except RankfoldError as error:
@@ -138,6 +141,9 @@ class Sender:
         # A finish has no room for a number.
         self._telling = origin.told if self._is_finish() else origin.dropped
         header = origin.header | ({"dropped": origin.dropped} if origin.dropped else {})
+        if not self._batch:
+            # A world size may be why everything was refused; what was lost is told without it.
+            header.pop("world_size", None)
         if origin.meta and any(isinstance(item, OpenItem) for item in self._batch):
             header["meta"] = origin.meta
         self._body = encode(header, self._batch)

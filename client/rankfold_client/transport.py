@@ -68,7 +68,7 @@ class HttpTransport:
 
     Args:
         url: the aggregator's address.
-        token: sent as a bearer token; None sends none.
+        token: sent as a bearer token; None or an empty one sends none.
         timeout: seconds for connecting, and for each wait while sending and receiving.
         wall: the time of day in seconds since 1970, to read dates against.
         clock: seconds that only grow; an answer may take three timeouts as a whole.
@@ -91,7 +91,10 @@ class HttpTransport:
         host = _checked_host(url)
         self._wall, self._clock, self._patience = wall, clock, 3 * timeout
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-        if token is not None:
+        token = (token or "").strip()
+        if not token.isascii() or any(not " " < char < "\x7f" for char in token):
+            raise ValueError("a token has only visible ASCII characters and no spaces")
+        if token:
             headers["Authorization"] = f"Bearer {token}"
         self._client = httpx.Client(
             base_url=url.rstrip("/"),

@@ -148,3 +148,32 @@ def test_run_of_any_name_is_finished(server: Server, run: str) -> None:
     name = f"{run} ü%2F?#&+\\\"'"
     rf.Reporter(name, url=server.url, project="p%").close()
     assert server.get(name, "", project="p%")["state"] == "finished"
+
+
+def test_client_refused_for_its_world_size_makes_the_run_incomplete(
+    server: Server, run: str
+) -> None:
+    """A restart on another number of ranks that forgot to say so cannot hide its mismatches."""
+    first = rf.Reporter(run, url=server.url, rank=0, world_size=1)
+    a, b, _ = log_probs(0, 0)
+    first.compare(SERIES, a, a)
+    first.end_iteration()
+    assert first.close(timeout=30.0) == 0
+    assert server.get(run, "gate")["gate"] == "pass"
+    again = rf.Reporter(run, url=server.url, rank=0, world_size=2, iteration=1)
+    again.compare(SERIES, a, b)
+    again.end_iteration()
+    assert again.close(timeout=30.0) > 0
+    verdict = server.get(run, "gate")
+    assert (verdict["gate"], verdict["dropped"]) == ("incomplete", 3)
+
+
+@pytest.mark.parametrize("token", ["", "  \n"])
+def test_client_takes_an_empty_token_for_none(
+    server: Server, run: str, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A variable that is set to nothing is not set; a token that no header can carry is refused."""
+    monkeypatch.setenv("RANKFOLD_TOKEN", token)
+    assert rf.Reporter(run, url=server.url, rank=0, world_size=1).close(timeout=30.0) == 0
+    with pytest.raises(ValueError, match="visible ASCII"):
+        rf.Reporter(run, url=server.url, token="a b")  # noqa: S106

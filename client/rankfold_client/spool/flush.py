@@ -91,7 +91,7 @@ def flush(
     keeper.stop(STOPPING)
     _sum_up(keeper, say)
     say(f"delivered {outbox.delivered}, refused {outbox.dropped}, left {left}")
-    return _exit_code(left, keeper, watched, say)
+    return _exit_code(left, outbox.dropped, keeper, watched, say)
 
 
 def _is_hopeless(watched: Watched, late: bool) -> bool:
@@ -102,14 +102,14 @@ def _is_hopeless(watched: Watched, late: bool) -> bool:
 
 def _sum_up(keeper: Keeper, say: Say) -> None:
     if keeper.busy:
-        say(f"{keeper.busy} segments belong to processes that live, which deliver them")
+        say(f"{keeper.busy} of its files belong to processes that live, which deliver them")
     for path in sorted(keeper.unreadable):
         say(f"{path} cannot be read and is left as it is")
 
 
-def _exit_code(left: int, keeper: Keeper, watched: Watched, say: Say) -> int:
+def _exit_code(left: int, refused: int, keeper: Keeper, watched: Watched, say: Say) -> int:
     if left:
         failure = watched.failure
         say(f"what is left stays in {keeper.folder}: {failure or 'it was not brought in time'}")
         return UNREACHABLE if failure is None or failure.retryable else USAGE
-    return FAILED if keeper.unreadable else DONE
+    return FAILED if keeper.unreadable or refused else DONE

@@ -40,7 +40,7 @@ def new_parser(
     return parser
 
 
-def add_aggregator(parser: argparse.ArgumentParser) -> None:
+def add_aggregator(parser: argparse.ArgumentParser, scope: str = "read") -> None:
     """Add which aggregator is asked, and by whom."""
     group = parser.add_argument_group("aggregator")
     group.add_argument(
@@ -51,7 +51,7 @@ def add_aggregator(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--token",
         default=os.environ.get("RANKFOLD_TOKEN"),
-        help="a token with the scope read, where it asks for one (RANKFOLD_TOKEN)",
+        help=f"a token with the scope {scope}, where it asks for one (RANKFOLD_TOKEN)",
     )
 
 

@@ -22,7 +22,7 @@ examples:
 
 exit codes:
   0  nothing is left
-  1  a file cannot be read; it is left as it is
+  1  a report was refused, as the log says, and is gone; or a file cannot be read and is left
   2  wrong usage, or the aggregator wants another token
   4  no aggregator answers, or it cannot answer now; what is left is named
 """
@@ -40,7 +40,7 @@ def add_parser(subparsers: options.Subparsers) -> None:
         metavar="SECONDS",
         help="how long to go on while nothing gets through (default: %(default)g)",
     )
-    options.add_aggregator(parser)
+    options.add_aggregator(parser, scope="write")
 
 
 def run(args: argparse.Namespace) -> int:

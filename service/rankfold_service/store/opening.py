@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rankfold.audit import audit
-from rankfold.errors import ConfigurationError
+from rankfold.errors import ConfigurationError, StoreRefused
 from rankfold.ledger import KEPT_ITERATIONS
 from rankfold.rules import RuleSet
 from rankfold_service.store import Store, copying
@@ -67,7 +67,10 @@ def verify(url: str) -> Iterator[str]:
         ConfigurationError: the URL names no store that is kept.
         StoreRefused: the store must not be opened, or is in use.
     """
-    store = SqliteStore(sqlite_path(url), RuleSet())
+    path = sqlite_path(url)
+    if not path.exists():
+        raise StoreRefused(f"{path} is not there: name the store to verify")
+    store = SqliteStore(path, RuleSet())
     try:
         for ledger in store.runs():
             yield from audit(ledger)

@@ -25,6 +25,7 @@ SLURM = {"SLURM_PROCID": "5", "SLURM_NTASKS": "16", "SLURM_RESTART_COUNT": "1"}
         (SLURM | TORCHRUN | {"TORCHELASTIC_MAX_RESTARTS": "3"}, {}, Identity(3, 8, 6)),
         (TORCHRUN | {"TORCHELASTIC_MAX_RESTARTS": "3"}, {}, Identity(3, 8, 2)),
         (TORCHRUN | {"RANKFOLD_ATTEMPT": "7"}, {}, Identity(3, 8, 7)),
+        (TORCHRUN | {"RANKFOLD_ATTEMPT": ""}, {}, Identity(3, 8, 2)),
         (TORCHRUN | {"RANKFOLD_ATTEMPT": "7"}, {"attempt": 1}, Identity(3, 8, 1)),
     ],
 )

@@ -45,7 +45,7 @@ def test_flush_delivers_what_every_dead_rank_left(tmp_path: Path) -> None:
     transport = FakeTransport()
     code, said = run(tmp_path, transport)
     assert (code, said[-1]) == (0, "delivered 4, refused 0, left 0")
-    assert "1 segments belong to processes that live, which deliver them" in said
+    assert "1 of its files belong to processes that live, which deliver them" in said
     assert sorted(microbatches(transport.accepted)) == [(0, 0), (0, 1), (0, 2)]
     assert transport.finished == [("p", "r", 0)]
     assert list(tmp_path.iterdir()) == [living.path]
@@ -70,7 +70,7 @@ def test_flush_stops_at_a_wrong_token(tmp_path: Path) -> None:
 
 
 def test_flush_gives_up_what_is_wrong_and_tells(tmp_path: Path) -> None:
-    """Of several items the one that can never be taken is refused, counted and told."""
+    """Of several items the one that can never be taken is refused, counted, told, and no success."""
 
     def judge(body: dict[str, dict[str, list[int]]]) -> RankfoldError | None:
         bad = 1 in body.get("partials", {}).get("microbatch", [])
@@ -79,7 +79,7 @@ def test_flush_gives_up_what_is_wrong_and_tells(tmp_path: Path) -> None:
     leave(tmp_path, 0, partial(0), partial(1), partial(2)).close()
     transport = FakeTransport(judge=judge)
     code, said = run(tmp_path, transport)
-    assert (code, said[-1]) == (0, "delivered 2, refused 1, left 0")
+    assert (code, said[-1]) == (1, "delivered 2, refused 1, left 0")
     assert transport.accepted[-1]["dropped"] == 1
     assert list(tmp_path.iterdir()) == []
 
@@ -102,3 +102,16 @@ def test_flush_command_needs_a_directory_and_an_address(
     assert capsys.readouterr().err.count("rankfold spool: ") == 2
     assert main(["flush", str(tmp_path)]) == 0
     assert capsys.readouterr().out == "delivered 0, refused 0, left 0\n"
+
+
+def test_flush_finishes_no_run_of_which_it_lost_a_report(tmp_path: Path) -> None:
+    """A finish that waits behind what is refused is refused too."""
+
+    def judge(body: dict[str, dict[str, list[int]]]) -> RankfoldError | None:
+        return Inconsistent([FieldError("/partials", "x")]) if "partials" in body else None
+
+    leave(tmp_path, 0, partial(0), FinishItem()).close()
+    transport = FakeTransport(judge=judge)
+    code, said = run(tmp_path, transport)
+    assert (code, said[-1]) == (1, "delivered 0, refused 2, left 0")
+    assert transport.finished == []

@@ -89,6 +89,13 @@ def test_backup_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     store.close()
 
 
+def test_verify_makes_no_store_of_a_typo(tmp_path: Path) -> None:
+    """A path that names nothing verifies nothing."""
+    with pytest.raises(StoreRefused, match="is not there: name the store to verify"):
+        list(verify(f"sqlite:///{tmp_path}/typo.db"))
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_verify_finds_a_total_that_was_tampered_with(tmp_path: Path) -> None:
     """A store whose totals do not follow from its pages is reported, not repaired."""
     store = SqliteStore(tmp_path / "store.db", RuleSet())
