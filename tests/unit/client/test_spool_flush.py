@@ -70,7 +70,7 @@ def test_flush_stops_at_a_wrong_token(tmp_path: Path) -> None:
 
 
 def test_flush_gives_up_what_is_wrong_and_tells(tmp_path: Path) -> None:
-    """Of several items the one that can never be taken is refused, counted, told, and no success."""
+    """Of several items the one that can never be taken is refused, counted and told."""
 
     def judge(body: dict[str, dict[str, list[int]]]) -> RankfoldError | None:
         bad = 1 in body.get("partials", {}).get("microbatch", [])
