@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -253,8 +252,3 @@ def _parse_key(glob: str, suffix: str, entry: Any) -> KeyRule | None:
         choice = ", ".join(sorted(fields))
         raise InvalidRules(f"{where}: {rule} folds one of {choice}, not {entry['field']!r}")
     return KeyRule(suffix, rule, entry["field"])
-
-
-def is_finite(value: float | int | None) -> bool:
-    """Whether a value exists and is an ordinary number; integers of any size are."""
-    return isinstance(value, int) or (value is not None and math.isfinite(value))

@@ -130,11 +130,6 @@ class Segment:
             )
         return segment
 
-    @property
-    def is_open(self) -> bool:
-        """Whether it is still ours."""
-        return self._fd >= 0
-
     def append(self, record: bytes) -> None:
         """Write one record, whole or not at all.
 

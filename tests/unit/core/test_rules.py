@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 
@@ -17,7 +16,6 @@ from rankfold.rules import (
     Pattern,
     Rule,
     RuleSet,
-    is_finite,
     read_scalar,
     read_series,
 )
@@ -243,15 +241,6 @@ def test_empty_rules_file_changes_nothing() -> None:
     assert RuleSet.parse("") == RuleSet()
     assert RuleSet().keys_of("s") == list(DEFAULT_KEYS)
     assert RuleSet().scalar_rule("k") is None
-
-
-@pytest.mark.parametrize(
-    ("value", "finite"),
-    [(None, False), (math.nan, False), (math.inf, False), (0.0, True), (10**400, True)],
-)
-def test_value_is_finite_when_it_is_an_ordinary_number(value: Any, finite: bool) -> None:
-    """Integers of any size are; null and NaN are not."""
-    assert is_finite(value) is finite
 
 
 def test_rules_refuse_an_ending_that_no_key_may_have() -> None:
