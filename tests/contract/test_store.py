@@ -135,6 +135,17 @@ def test_store_probe_and_maintain_change_no_answer(store: Store) -> None:
     assert everything(store) == before
 
 
+def test_store_judges_an_attempt_by_its_own_series(store: Store) -> None:
+    """An attempt that delivered nothing has no entry for a series, unless one is asked for."""
+    take(store, report(world_size=1), report(attempt=1, partials=[partial()]))
+    judge, ledger = Judge(Ages(), lambda: 0.0), store.run("default", "run")
+    gate = judge.gate(ledger, Selection(attempts=0), Policy())
+    assert (gate["gate"], gate["series"]) == ("no_data", {})
+    asked = judge.gate(ledger, Selection(series=(SERIES,), attempts=0), Policy())
+    assert (asked["gate"], asked["series"][SERIES]["valid_count"]) == ("no_data", 0)
+    assert list(judge.gate(ledger, Selection(attempts=1), Policy())["series"]) == [SERIES]
+
+
 OPERATIONS = st.lists(
     st.one_of(
         st.lists(reports(), min_size=1, max_size=3),

@@ -108,7 +108,7 @@ def gate(books: Books, question: Question, finished: bool) -> dict[str, Any]:
     asked = question
     first, last = asked.first or 0, math.inf if asked.last is None else asked.last
     partials, _ = books.selected(asked.attempts, None, first, last)
-    names = asked.series or sorted({p.series for p in books.partials.values()})
+    names = asked.series or sorted({p.series for p in partials})
     of = {name: [p for p in partials if p.series == name] for name in names}
     pairs = judged(books, asked.attempts, asked.first, asked.last)
     series = asked.series or known_series(books, asked.attempts)
