@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install fmt lint types imports check test test-e2e test-faults bench build demo run ci clean
+.PHONY: help install fmt lint types imports check programs test test-e2e test-faults bench build demo run ci clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -37,10 +37,13 @@ imports: install ## import-linter: imports run one way
 
 check: lint types imports ## everything static
 
-test: install ## all tests
+programs: install ## Prometheus and Alertmanager for the tests, into .venv where they are not installed
+	tests/support/programs.sh $(VENV)/programs
+
+test: programs ## all tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal --cov --cov-report=term --cov-fail-under=100
 
-test-e2e: install ## only the tests that start real processes
+test-e2e: programs ## only the tests that start real processes
 	$(BIN)/python -m pytest tests/e2e tests/integration
 
 test-faults: install ## the long form of the fault suite: 20 seeds, more than 200 kills, 5 to 10 minutes

@@ -1,0 +1,177 @@
+"""The real Prometheus and Alertmanager, each in a process of its own on a free port."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import httpx
+import pytest
+
+from support.server import free_port
+
+STARTING = 60.0
+# `make programs` puts them here where they are not installed.
+FETCHED = Path(sys.prefix) / "programs"
+PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), str(FETCHED)))
+
+
+def find(*names: str) -> str | None:
+    """Return the path of a program that goes by any of the names, or None."""
+    return next((path for name in names if (path := shutil.which(name, path=PATH))), None)
+
+
+# Debian calls the last one by another name than its makers do.
+PROGRAMS = {
+    "prometheus": find("prometheus"),
+    "promtool": find("promtool"),
+    "amtool": find("amtool"),
+    "alertmanager": find("prometheus-alertmanager", "alertmanager"),
+}
+
+needs_prometheus = pytest.mark.skipif(
+    None in PROGRAMS.values(),
+    reason=f"not found: {', '.join(name for name, path in PROGRAMS.items() if path is None)}; "
+    "`make programs` fetches them where apt-get works, elsewhere put them on PATH",
+)
+
+
+def program(name: str) -> str:
+    """Return the path of one of `PROGRAMS`; only tests that are marked `needs_prometheus` may."""
+    path = PROGRAMS[name]
+    assert path is not None, f"{name} not found: run `make programs`"
+    return path
+
+
+def run(name: str, *arguments: str | Path, text: str = "") -> subprocess.CompletedProcess[str]:
+    """Run one of `PROGRAMS` to its end, with `text` on its standard input."""
+    command = [program(name), *map(str, arguments)]
+    return subprocess.run(
+        command, input=text, capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+class Daemon:
+    """A program that serves HTTP until it is stopped; it may be started again where it was.
+
+    Args:
+        folder: its configuration, data and log lie there; it is made.
+        name: one of `PROGRAMS`.
+        config: its configuration file's content.
+    """
+
+    def __init__(self, folder: Path, name: str, config: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.name = name
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.url = f"http://{self.address}"
+        self.process: subprocess.Popen[bytes] | None = None
+        self._log = folder / f"{name}.log"
+        self._config = folder / f"{name}.yml"
+        folder.mkdir(parents=True, exist_ok=True)
+        # Every JSON document is a YAML document.
+        self._config.write_text(json.dumps(config, indent=2))
+
+    @property
+    def flags(self) -> Sequence[str]:
+        """What its command has beside the configuration and the address."""
+        raise NotImplementedError
+
+    @property
+    def log(self) -> str:
+        """What it has logged so far."""
+        return self._log.read_text()
+
+    def start(self) -> Self:
+        """Start it and wait until it is ready."""
+        where = (f"--config.file={self._config}", f"--web.listen-address={self.address}")
+        command = [program(self.name), *where, *self.flags]
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
+        deadline = time.monotonic() + STARTING
+        while not self._ready():
+            assert self.process.poll() is None, self.log
+            assert time.monotonic() < deadline, self.log
+            time.sleep(0.05)
+        return self
+
+    def _ready(self) -> bool:
+        try:
+            return httpx.get(f"{self.url}/-/ready", timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """End it and wait until it has ended."""
+        assert self.process is not None
+        self.process.send_signal(how)
+        self.process.wait(30)
+        self.process = None
+
+    def get(self, path: str, **query: Any) -> Any:
+        """Return the JSON that it answers."""
+        answer = httpx.get(f"{self.url}{path}", params=query, timeout=20)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self.process is not None:
+            self.stop(signal.SIGKILL)
+
+
+class Prometheus(Daemon):
+    """A Prometheus server with a data folder of its own."""
+
+    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+        super().__init__(folder, "prometheus", config)
+
+    @property
+    def flags(self) -> Sequence[str]:
+        """Where its data are."""
+        return (f"--storage.tsdb.path={self.folder / 'data'}",)
+
+    def query(self, expression: str, **parameters: Any) -> list[Any]:
+        """Return the result of an instant query."""
+        answer = self.get("/api/v1/query", query=expression, **parameters)
+        result: list[Any] = answer["data"]["result"]
+        return result
+
+    def alerts(self) -> list[Any]:
+        """Return the alerts that are pending or firing."""
+        found: list[Any] = self.get("/api/v1/alerts")["data"]["alerts"]
+        return found
+
+
+class Alertmanager(Daemon):
+    """An Alertmanager by itself, without a cluster."""
+
+    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
+        super().__init__(folder, "alertmanager", config)
+
+    @property
+    def flags(self) -> Sequence[str]:
+        """Where its data are, and that it has no peers."""
+        return (f"--storage.path={self.folder / 'data'}", "--cluster.listen-address=")
+
+    def alerts(self) -> list[Any]:
+        """Return the alerts that it holds, silenced ones too."""
+        found: list[Any] = self.get("/api/v2/alerts")
+        return found
