@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
@@ -28,6 +29,8 @@ BENCHMARKS: dict[str, Callable[..., Rows]] = {
     "reads": reads_bench.run,
     "storage": storage_bench.run,
 }
+# What can be chosen where a benchmark is named first.
+OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {"ingest": ingest_bench.add_options}
 if find_spec("tests.bench.compare_bench"):
     BENCHMARKS["compare"] = _compare
 
@@ -35,12 +38,14 @@ if find_spec("tests.bench.compare_bench"):
 def main() -> None:
     """Run the benchmarks that the command line names."""
     args = _arguments()
+    options = vars(args)
+    names, quick = options.pop("names"), options.pop("quick")
     RESULTS.mkdir(exist_ok=True)
-    seen: dict[str, Any] = {"machine": machine()}
+    seen: dict[str, Any] = {"machine": machine(), "options": options}
     print(", ".join(f"{name} {value}" for name, value in seen["machine"].items()))
-    for name in args.names or BENCHMARKS:
+    for name in names or BENCHMARKS:
         started = time.monotonic()
-        seen[name] = BENCHMARKS[name](quick=args.quick)
+        seen[name] = BENCHMARKS[name](quick=quick, **options)
         print(f"\n{name} ({time.monotonic() - started:.0f} s)\n\n{table(seen[name])}", flush=True)
     path = RESULTS / time.strftime("%Y%m%dT%H%M%SZ.json", time.gmtime())
     path.write_text(json.dumps(seen, indent=2) + "\n")
@@ -51,6 +56,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--quick", action="store_true", help="fewer rounds, shorter histories")
+    names = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    if names[:1] and names[0] in OPTIONS:
+        OPTIONS[names[0]](parser)
     args = parser.parse_args()
     unknown = sorted(set(args.names) - BENCHMARKS.keys())
     if unknown:

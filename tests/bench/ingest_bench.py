@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -9,93 +11,115 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from tests.bench.load import Outcome, Target, generator, measure
-from tests.bench.processes import RESULTS, baseline
+from tests.bench import load
+from tests.bench.load import Outcome, Target
+from tests.bench.processes import RESULTS, baseline, pin
 from tests.bench.workload import Expected, Shape
 from tests.support.server import Server
 
+RUN = "ingest"
 ROUNDS = 3
+BASELINE_SHARE = 8
 SHAPES = (
-    Shape(1, "columns", 4000),
-    Shape(1, "rows", 4000),
-    Shape(10, "columns", 3000),
-    Shape(10, "rows", 3000),
-    Shape(100, "columns", 1000),
-    Shape(100, "rows", 1000),
-    Shape(100, "columns", 1000, full=True),
-    Shape(1000, "columns", 192),
-    Shape(1000, "rows", 192),
+    Shape(1, "columns", 16_000),
+    Shape(1, "rows", 16_000),
+    Shape(10, "columns", 8_000),
+    Shape(100, "columns", 4_000),
+    Shape(100, "rows", 3_000),
+    Shape(100, "columns", 3_000, full=True),
+    Shape(1000, "columns", 1_024),
+    Shape(1000, "rows", 640),
 )
+Round = tuple[Outcome, Outcome, Outcome]
 
 
-def run(*, quick: bool = False) -> list[dict[str, Any]]:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen."""
+    parser.add_argument("--batch", type=int, help="only reports of so many partials")
+    parser.add_argument("--form", choices=["columns", "rows"], help="only this form")
+    parser.add_argument("--pin", action="store_true", help="server on one core, load on another")
+
+
+def run(
+    *, quick: bool = False, batch: int | None = None, form: str | None = None, pin: bool = False
+) -> list[dict[str, Any]]:
     """Return a row for each shape of report: medians over the rounds, ratios to the baseline."""
-    outcomes: dict[Shape, list[tuple[Outcome, Outcome]]] = {shape: [] for shape in SHAPES}
-    with generator() as load:
-        for number in range(1 if quick else ROUNDS):
-            with _peers() as (server, counter):
-                for shape in SHAPES:
-                    run_name = f"round-{number} batch-{shape.batch} {shape.form} {shape.full}"
-                    pair = _compared(load, server, counter, shape, run_name)
-                    outcomes[shape].append(pair)
-    return [_row(shape, pairs) for shape, pairs in outcomes.items()]
+    chosen = [s for s in SHAPES if batch in (None, s.batch) and form in (None, s.form)]
+    server_core, load_core = _cores() if pin else (None, None)
+    rows = []
+    with load.generator(load_core) as generator, _counter(server_core) as counter:
+        for shape in chosen:
+            rounds = [
+                _round(generator, shape, counter, server_core)
+                for _ in range(1 if quick else ROUNDS)
+            ]
+            rows.append(_row(shape, rounds))
+    return rows
+
+
+def _cores() -> tuple[int, int]:
+    first, second, *_ = sorted(os.sched_getaffinity(0))
+    return first, second
 
 
 @contextmanager
-def _peers() -> Iterator[tuple[Server, Target]]:
-    """Run a server on a new file and the baseline; idle ones cost nothing."""
+def _counter(core: int | None) -> Iterator[Target]:
+    """Run the baseline; while it is idle it costs nothing."""
+    with baseline() as (url, pid):
+        pin(pid, core)
+        yield Target(int(url.rpartition(":")[2]), pid)
+
+
+def _round(
+    generator: ProcessPoolExecutor, shape: Shape, counter: Target, core: int | None
+) -> Round:
+    """Measure a new server, then the baseline, with the same requests."""
+    generator.submit(load.expected, shape, RUN).result()  # so that nothing is built meanwhile
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(dir=RESULTS.resolve()))
         server = stack.enter_context(Server(f"sqlite:///{folder}/bench.db"))
-        url, pid = stack.enter_context(baseline())
-        yield server, Target(int(url.rpartition(":")[2]), pid)
+        assert server.process is not None
+        pin(server.process.pid, core)
+        target = Target(server.port, server.process.pid)
+        most, half = generator.submit(load.most_then_half, target, shape, RUN).result()
+        _check_totals(server, generator.submit(load.expected, shape, RUN).result())
+    count = shape.requests // BASELINE_SHARE
+    return most, half, generator.submit(load.most, counter, shape, RUN, count).result()
 
 
-def _compared(
-    load: ProcessPoolExecutor, server: Server, counter: Target, shape: Shape, run_name: str
-) -> tuple[Outcome, Outcome]:
-    """Measure one shape on the server and the baseline, one after the other."""
-    assert server.process is not None
-    target = Target(server.port, server.process.pid)
-    ours = load.submit(measure, target, shape, run_name).result()
-    _check(ours, shape)
-    _check_totals(server, run_name, ours.expected)
-    theirs = load.submit(measure, counter, shape, run_name).result()
-    _check(theirs, shape)
-    return ours, theirs
-
-
-def _check(outcome: Outcome, shape: Shape) -> None:
-    """A figure counts only if every report was taken, once."""
-    assert outcome.answers == {"200": shape.requests}, outcome.answers
-    assert (outcome.accepted, outcome.refused) == (shape.partials, 0), outcome
-
-
-def _check_totals(server: Server, run_name: str, expected: dict[str, Expected]) -> None:
+def _check_totals(server: Server, expected: dict[str, Expected]) -> None:
     """What was folded is what was sent, to the last bit of each sum."""
-    keys = server.get(run_name, "totals")["keys"]
+    keys = server.get(RUN, "totals")["keys"]
     folded = {key["series"]: (key["count"], key["valid"], key["sum"]) for key in keys.values()}
     assert folded == {name: (e.count, e.valid, e.sum) for name, e in expected.items()}
 
 
-def _row(shape: Shape, pairs: list[tuple[Outcome, Outcome]]) -> dict[str, Any]:
-    ours = [pair[0] for pair in pairs]
-    rate = median(shape.requests / o.seconds for o in ours)
-    base = median(shape.requests / pair[1].seconds for pair in pairs)
-    cpu = median(o.server_cpu for o in ours) / shape.partials
-    base_cpu = median(pair[1].server_cpu for pair in pairs) / shape.partials
+def _row(shape: Shape, rounds: list[Round]) -> dict[str, Any]:
+    most, half, base = zip(*rounds, strict=True)
     return {
         "batch": shape.batch,
         "form": shape.form,
         "fields": "all" if shape.full else "required",
-        "requests/s": round(rate),
-        "partials/s": round(rate * shape.batch),
-        "p50 ms": round(1e3 * median(o.p50 for o in ours), 1),
-        "p99 ms": round(1e3 * median(o.p99 for o in ours), 1),
-        "cpu us/partial": round(1e6 * cpu, 2),
-        "load cpu us/partial": round(1e6 * median(o.load_cpu for o in ours) / shape.partials, 2),
-        "baseline partials/s": round(base * shape.batch),
-        "baseline cpu us/partial": round(1e6 * base_cpu, 2),
-        "rate ratio": round(median(b.seconds / a.seconds for a, b in pairs), 2),
-        "cpu ratio": round(cpu / base_cpu, 2),
+        "requests/s": round(median(o.rate for o in most)),
+        "partials/s": round(shape.batch * median(o.rate for o in most)),
+        "p50 ms": _milliseconds(most, 0.5),
+        "p99 ms": _milliseconds(most, 0.99),
+        "p50 ms, half load": _milliseconds(half, 0.5),
+        "p99 ms, half load": _milliseconds(half, 0.99),
+        "worst ms, half load": round(1e3 * max(max(o.latencies) for o in half), 1),
+        "server cpu us/request": _cpu(most),
+        "load cpu us/request": round(1e6 * median(o.load_cpu / o.requests for o in most), 1),
+        "load's share of a core": round(median(o.load_cpu / o.seconds for o in most), 2),
+        "baseline partials/s": round(shape.batch * median(o.rate for o in base)),
+        "baseline cpu us/request": _cpu(base),
+        "rate ratio": round(median(o.rate / b.rate for o, b in zip(most, base, strict=True)), 2),
+        "cpu ratio": round(_cpu(most) / _cpu(base), 2),
     }
+
+
+def _milliseconds(outcomes: tuple[Outcome, ...], share: float) -> float:
+    return round(1e3 * median(o.quantile(share) for o in outcomes), 1)
+
+
+def _cpu(outcomes: tuple[Outcome, ...]) -> float:
+    return round(1e6 * median(o.server_cpu / o.requests for o in outcomes), 1)

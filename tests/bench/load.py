@@ -1,26 +1,37 @@
-"""A load generator for a process of its own: ready requests over connections that stay open."""
+"""A load generator for a process of its own: ready requests over connections that stay open.
+
+It writes ready bytes into plain sockets, so that it takes little of the machine that it measures.
+In a closed loop every connection sends its next request when it has its answer, which finds the
+most that a server takes. In an open loop requests are due at moments that do not depend on the
+answers; a request's time runs from when it was due, so that a server that stalls is charged for
+all that it kept waiting.
+"""
 
 from __future__ import annotations
 
-import asyncio
+import contextlib
 import gc
-import json
+import os
+import select
+import socket
 import statistics
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
 from multiprocessing import get_context
-from typing import cast
+from typing import NamedTuple
 
-import uvloop
+import numpy as np
 from tests.bench.processes import cpu_seconds
-from tests.bench.workload import Expected, Shape, Workload, build, warm_up
+from tests.bench.workload import Expected, Shape, build, warm_up
 
 CONNECTIONS = 64
 WARM_UP = 4 * CONNECTIONS
-PATIENCE = 120.0
+PATIENCE = 60.0
+CHUNK = 1 << 18
 
 built = lru_cache(maxsize=1)(build)
 
@@ -35,138 +46,223 @@ class Target:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one measurement saw; times in seconds.
+    """What one measurement saw of `requests` requests; times in seconds.
 
     Attributes:
+        requests: how many were sent; each was answered as it should.
         seconds: from the first request to the last answer.
-        p50: the median time from a request to its answer.
-        p99: what one answer in a hundred took longer than.
+        latencies: the time to each answer.
         server_cpu: processor time of the server.
         load_cpu: processor time of the load generator.
-        answers: how many of each HTTP status.
-        accepted: partials that the answers said were accepted.
-        refused: partials that they said were duplicates or conflicts.
-        expected: what the totals must say, by series.
     """
 
+    requests: int
     seconds: float
-    p50: float
-    p99: float
+    latencies: list[float] = field(repr=False)
     server_cpu: float
     load_cpu: float
-    answers: dict[str, int]
-    accepted: int
-    refused: int
-    expected: dict[str, Expected]
+
+    @property
+    def rate(self) -> float:
+        """Requests per second."""
+        return self.requests / self.seconds
+
+    def quantile(self, share: float) -> float:
+        """Return the time within which a share of the answers came, in whole hundredths."""
+        return statistics.quantiles(self.latencies, n=100, method="inclusive")[int(share * 100) - 1]
 
 
-@dataclass
-class _Queue:
-    """Requests still to be sent, and what came of those that were."""
-
-    requests: Iterator[bytes]
-    busy: int = 0
-    seconds: list[float] = field(default_factory=list)
-    answers: list[bytes] = field(default_factory=list)
-    done: asyncio.Event = field(default_factory=asyncio.Event)
+class Unexpected(Exception):
+    """A server answered a request otherwise than it had to."""
 
 
-class _Connection(asyncio.Protocol):
-    """Sends a request, waits for its answer, and goes on with the next one."""
+class Wanted(NamedTuple):
+    """What an answer has to be: how it begins and how it ends."""
 
-    def __init__(self) -> None:
-        self._queue: _Queue
-        self._buffer = b""
-        self._started = 0.0
-        self.transport: asyncio.Transport
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Keep the way to write."""
-        self.transport = cast(asyncio.Transport, transport)
-
-    def work(self, queue: _Queue) -> None:
-        """Take requests from a queue until it is empty."""
-        self._queue = queue
-        queue.busy += 1
-        self._send()
-
-    def _send(self) -> None:
-        queue = self._queue
-        request = next(queue.requests, None)
-        if request is not None:
-            self._started = time.perf_counter()
-            self.transport.write(request)
-            return
-        queue.busy -= 1
-        if not queue.busy:
-            queue.done.set()
-
-    def data_received(self, data: bytes) -> None:
-        """Take a part of an answer."""
-        self._buffer += data
-        if _whole(self._buffer):
-            self._queue.seconds.append(time.perf_counter() - self._started)
-            self._queue.answers.append(self._buffer)
-            self._buffer = b""
-            self._send()
+    tail: bytes
+    head: bytes = b"HTTP/1.1 200 "
 
 
-def _whole(answer: bytes) -> bool:
-    head, end, body = answer.partition(b"\r\n\r\n")
-    if not end:
+class Connection:
+    """A connection, the request that it is sending and the answer that it is receiving."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), PATIENCE)
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setblocking(False)
+        self._unsent = memoryview(b"")
+        self._answer = b""
+        self.started = 0.0
+
+    def fileno(self) -> int:
+        """Return its descriptor."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close it."""
+        self._socket.close()
+
+    def send(self, request: bytes) -> bool:
+        """Begin to send a request; says whether all of it is on its way."""
+        self._unsent = memoryview(request)
+        return self.go_on()
+
+    def go_on(self) -> bool:
+        """Send what there is room for; says whether that was the rest."""
+        with contextlib.suppress(BlockingIOError):
+            self._unsent = self._unsent[self._socket.send(self._unsent) :]
+        return not self._unsent
+
+    def received(self, wanted: Wanted) -> bool:
+        """Take what has arrived; says whether an answer is whole.
+
+        Raises:
+            Unexpected: if it is not the wanted one.
+        """
+        data = self._answer + self._socket.recv(CHUNK)
+        if data.endswith(wanted.tail) and data.startswith(wanted.head):
+            self._answer = b""
+            return True
+        if data == self._answer or _is_whole(data):
+            raise Unexpected(data.decode(errors="replace") or "the connection was closed")
+        self._answer = data
         return False
+
+
+def _is_whole(answer: bytes) -> bool:
+    head, end, body = answer.partition(b"\r\n\r\n")
     length = head.lower().partition(b"content-length:")[2].partition(b"\r\n")[0]
-    return len(body) >= int(length)
+    return bool(end) and len(body) >= int(length or 0)
 
 
-def measure(target: Target, shape: Shape, run: str) -> Outcome:
-    """Load a server with reports of one shape; called in the load generator's process."""
-    return uvloop.run(_measure(target, built(shape, run)))
+class Load:
+    """Connections to a server, for as many measurements as are wanted."""
+
+    def __init__(self, port: int, connections: int = CONNECTIONS) -> None:
+        # Made first: select takes only small descriptors.
+        self._poller = select.epoll()
+        self._connections = {c.fileno(): c for c in (Connection(port) for _ in range(connections))}
+        for number in self._connections:
+            self._poller.register(number, select.EPOLLIN)
+
+    def __enter__(self) -> Load:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._poller.close()
+
+    def drive(
+        self, requests: Sequence[bytes], wanted: Wanted, due: Sequence[float] | None = None
+    ) -> list[float]:
+        """Send requests and return the seconds to each answer.
+
+        Args:
+            requests: in their order; a connection carries one at a time.
+            wanted: what every answer is.
+            due: when each is due, in seconds from now, ascending; without it, as soon as a
+                connection is free.
+
+        Raises:
+            Unexpected: if an answer is another.
+            TimeoutError: if nothing arrives for a minute.
+        """
+        clock, start, sent = time.perf_counter, time.perf_counter(), 0
+        idle = deque(self._connections.values())
+        latencies: list[float] = []
+        while len(latencies) < len(requests):
+            now = clock()
+            while idle and sent < len(requests) and (due is None or start + due[sent] <= now):
+                connection = idle.popleft()
+                connection.started = now if due is None else start + due[sent]
+                if not connection.send(requests[sent]):
+                    self._poller.modify(connection, select.EPOLLIN | select.EPOLLOUT)
+                sent += 1
+            pause = start + due[sent] - now if due and idle and sent < len(due) else None
+            for connection in self._answered(pause, wanted):
+                latencies.append(clock() - connection.started)
+                idle.append(connection)
+        return latencies
+
+    def _answered(self, pause: float | None, wanted: Wanted) -> Iterator[Connection]:
+        """Wait for answers, at most as long as given, and yield whose are whole."""
+        # What epoll waits for itself is rounded up to a millisecond; select is not.
+        patience = PATIENCE if pause is None else max(0.0, pause)
+        if not select.select([self._poller], [], [], patience)[0] and pause is None:
+            raise TimeoutError(f"no answer within {PATIENCE:.0f} s")
+        for number, events in self._poller.poll(0):
+            connection = self._connections[number]
+            if events & select.EPOLLOUT and connection.go_on():
+                self._poller.modify(number, select.EPOLLIN)
+            if events & ~select.EPOLLOUT and connection.received(wanted):
+                yield connection
 
 
-async def _measure(target: Target, workload: Workload) -> Outcome:
-    loop = asyncio.get_running_loop()
-    connections = [
-        (await loop.create_connection(_Connection, "127.0.0.1", target.port))[1]
-        for _ in range(CONNECTIONS)
-    ]
-    await _drive(connections, warm_up(WARM_UP))
+def receipt(accepted: int) -> Wanted:
+    """Return the answer to a report of so many new partials."""
+    return Wanted(b'{"accepted":%d,"duplicates":0,"conflicts":0}' % accepted)
+
+
+def measure(
+    load: Load, pid: int, requests: Sequence[bytes], wanted: Wanted, rate: float | None = None
+) -> Outcome:
+    """Load a server and see what it takes.
+
+    Args:
+        load: connections to it.
+        pid: its process.
+        requests: what to send.
+        wanted: what every answer is.
+        rate: requests per second of an open loop, at random moments; without it, a closed one.
+    """
     gc.collect()
     gc.disable()
-    server, own, started = cpu_seconds(target.pid), time.process_time(), time.perf_counter()
-    queue = await _drive(connections, workload.requests)
+    server, own, started = cpu_seconds(pid), time.process_time(), time.perf_counter()
+    latencies = load.drive(requests, wanted, rate and _moments(rate, len(requests)))
     seconds = time.perf_counter() - started
-    own, server = time.process_time() - own, cpu_seconds(target.pid) - server
+    own, server = time.process_time() - own, cpu_seconds(pid) - server
     gc.enable()
-    for connection in connections:
-        connection.transport.close()
-    return _outcome(queue, seconds, server, own, workload.expected)
+    return Outcome(len(requests), seconds, latencies, server, own)
 
 
-async def _drive(connections: Sequence[_Connection], requests: Sequence[bytes]) -> _Queue:
-    queue = _Queue(iter(requests))
-    for connection in connections:
-        connection.work(queue)
-    await asyncio.wait_for(queue.done.wait(), PATIENCE)
-    return queue
+def _moments(rate: float, count: int) -> list[float]:
+    """Return when requests are due that come independently of each other."""
+    moments: list[float] = np.random.default_rng(3).exponential(1 / rate, count).cumsum().tolist()
+    return moments
 
 
-def _outcome(
-    queue: _Queue, seconds: float, server: float, own: float, expected: dict[str, Expected]
-) -> Outcome:
-    answers: dict[str, int] = {}
-    accepted = refused = 0
-    for answer in queue.answers:
-        status = answer[9:12].decode()
-        answers[status] = answers.get(status, 0) + 1
-        if status == "200":
-            receipt = json.loads(answer.partition(b"\r\n\r\n")[2])
-            accepted += receipt["accepted"]
-            refused += receipt["duplicates"] + receipt["conflicts"]
-    cuts = statistics.quantiles(queue.seconds, n=100)
-    return Outcome(seconds, cuts[49], cuts[98], server, own, answers, accepted, refused, expected)
+def most_then_half(target: Target, shape: Shape, run: str) -> tuple[Outcome, Outcome]:
+    """Send a workload: the first half as fast as it goes, the other at half that rate.
+
+    This and what follows is for the generator's process, which keeps the newest workload.
+    """
+    requests, wanted = built(shape, run).requests, receipt(shape.batch)
+    middle = len(requests) // 2
+    with Load(target.port) as load:
+        load.drive(warm_up(WARM_UP), receipt(0))
+        most = measure(load, target.pid, requests[:middle], wanted)
+        half = measure(load, target.pid, requests[middle:], wanted, most.rate / 2)
+    return most, half
 
 
-def generator() -> ProcessPoolExecutor:
-    """Return the process that makes load; `measure` is for it to run."""
-    return ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+def most(target: Target, shape: Shape, run: str, count: int) -> Outcome:
+    """Send the first requests of a workload as fast as it goes."""
+    with Load(target.port) as load:
+        load.drive(warm_up(WARM_UP), receipt(0))
+        return measure(load, target.pid, built(shape, run).requests[:count], receipt(shape.batch))
+
+
+def expected(shape: Shape, run: str) -> dict[str, Expected]:
+    """Return what a workload adds up to."""
+    return built(shape, run).expected
+
+
+def generator(core: int | None = None) -> ProcessPoolExecutor:
+    """Return the process that makes load, on one core if it is given."""
+    return ProcessPoolExecutor(1, get_context("spawn"), _keep_to, (core,))
+
+
+def _keep_to(core: int | None) -> None:
+    if core is not None:
+        os.sched_setaffinity(0, {core})

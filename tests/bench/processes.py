@@ -47,6 +47,12 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
+def pin(pid: int, core: int | None) -> None:
+    """Keep every thread of a process to one core, if it is given."""
+    for thread in Path(f"/proc/{pid}/task").iterdir() if core is not None else ():
+        os.sched_setaffinity(int(thread.name), {core})
+
+
 @contextmanager
 def baseline() -> Iterator[tuple[str, int]]:
     """Run the baseline in a process of its own; yields its URL and process id."""

@@ -9,23 +9,22 @@ from __future__ import annotations
 
 import json
 import math
-import random
-from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass
 from typing import Any, Literal
+
+import numpy as np
 
 from rankfold.wire import REPORT_PATH
 
 RANKS = 64
 MICROBATCHES = 16
 SERIES = ("training/rollout_logprobs", "training/reference_logprobs")
+PER_ITERATION = MICROBATCHES * len(SERIES)
 VALID = 4096
 TOTAL = 8192
 
 Form = Literal["columns", "rows"]
-Row = dict[str, Any]
+Columns = dict[str, list[Any]]
 
 
 @dataclass(frozen=True)
@@ -50,21 +49,16 @@ class Shape:
         return self.batch * self.requests
 
 
-@dataclass
+@dataclass(frozen=True)
 class Expected:
-    """What the totals of one series must say afterwards."""
+    """What the totals of one series must say afterwards; the sum is correctly rounded."""
 
-    count: int = 0
-    valid: int = 0
-    sums: list[float] = field(default_factory=list)
-
-    @property
-    def sum(self) -> float:
-        """The sum, correctly rounded."""
-        return math.fsum(self.sums)
+    count: int
+    valid: int
+    sum: float
 
 
-@dataclass
+@dataclass(frozen=True)
 class Workload:
     """Requests in the order to send them, and what they add up to, by series."""
 
@@ -74,17 +68,20 @@ class Workload:
 
 def build(shape: Shape, run: str) -> Workload:
     """Return the requests of one measurement; the same for the same arguments."""
-    source = random.Random(1)
-    ranks = [_partials(source, shape.full) for _ in range(RANKS)]
-    expected: dict[str, Expected] = defaultdict(Expected)
+    numbers = differences(np.random.default_rng(1), shape.partials, VALID)
+    if shape.full:
+        numbers |= _details(np.random.default_rng(2), numbers)
+    places = [place for number in range(shape.requests) for place in _places(shape, number)]
     requests = []
     for number in range(shape.requests):
-        rank = number % RANKS
-        rows = list(islice(ranks[rank], shape.batch))
-        for row in rows:
-            _expect(expected[row["series"]], row)
-        requests.append(request(_report(run, rank, rows, shape.form)))
-    return Workload(requests, dict(expected))
+        here = slice(number * shape.batch, (number + 1) * shape.batch)
+        series, iterations, microbatches = map(list, zip(*places[here], strict=True))
+        columns = {"series": series, "iteration": iterations, "microbatch": microbatches}
+        columns |= {name: values[here] for name, values in numbers.items()}
+        requests.append(request(_report(run, number % RANKS, columns, shape.form)))
+    names = np.array([SERIES.index(series) for series, _, _ in places])
+    expected = {name: _expected(numbers, names == at) for at, name in enumerate(SERIES)}
+    return Workload(requests, {name: sums for name, sums in expected.items() if sums.valid})
 
 
 def warm_up(count: int) -> list[bytes]:
@@ -95,65 +92,82 @@ def warm_up(count: int) -> list[bytes]:
 
 def request(body: dict[str, Any]) -> bytes:
     """Return the HTTP request that posts a report."""
-    content = json.dumps(body, separators=(",", ":")).encode()
+    return posted(REPORT_PATH, json.dumps(body, separators=(",", ":")).encode())
+
+
+def posted(path: str, content: bytes, content_type: str = "application/json") -> bytes:
+    """Return an HTTP request that posts a body over a connection that stays open."""
     head = (
-        f"POST {REPORT_PATH} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {len(content)}\r\n\r\n"
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+        f"Content-Type: {content_type}\r\nContent-Length: {len(content)}\r\n\r\n"
     )
     return head.encode() + content
 
 
-def _report(run: str, rank: int, rows: list[Row], form: Form) -> dict[str, Any]:
-    partials: Any = rows
-    if form == "columns":
-        partials = {name: [row[name] for row in rows] for name in rows[0]}
+def differences(source: np.random.Generator, size: int, valid: int) -> Columns:
+    """Return the required fields of partials, of which about half differ."""
+    differs = source.random(size) < 0.5
+    counts = np.where(differs, source.integers(1, valid, size, endpoint=True), 0)
+    tops = np.where(differs, source.random(size) * 2.0**-20, 0.0)
+    sums = tops * counts * source.random(size)
+    return {
+        "count": counts.tolist(),
+        "valid": [valid] * size,
+        "max": tops.tolist(),
+        "sum": sums.tolist(),
+    }
+
+
+def _places(shape: Shape, number: int) -> list[tuple[str, int, int]]:
+    """Return series, iteration and microbatch of each partial of a report."""
+    first = number // RANKS * shape.batch
+    return [
+        (
+            SERIES[index % len(SERIES)],
+            index // PER_ITERATION,
+            index % PER_ITERATION // len(SERIES),
+        )
+        for index in range(first, first + shape.batch)
+    ]
+
+
+def _report(run: str, rank: int, columns: Columns, form: Form) -> dict[str, Any]:
+    partials: Any = columns
+    if form == "rows":
+        partials = [
+            dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)
+        ]
+    places = zip(columns["series"], columns["iteration"], columns["microbatch"], strict=True)
     return {
         "run": run,
         "rank": rank,
         "world_size": RANKS,
         "partials": partials,
         "commits": [
-            {"iteration": row["iteration"], "microbatches": MICROBATCHES}
-            for row in rows
-            if row["microbatch"] == MICROBATCHES - 1 and row["series"] == SERIES[-1]
+            {"iteration": iteration, "microbatches": MICROBATCHES}
+            for series, iteration, microbatch in places
+            if microbatch == MICROBATCHES - 1 and series == SERIES[-1]
         ],
     }
 
 
-def _partials(source: random.Random, full: bool) -> Iterator[Row]:
-    """Yield what one rank reports, without end; about half of it differs."""
-    iteration = 0
-    while True:
-        for microbatch in range(MICROBATCHES):
-            for series in SERIES:
-                place = {"series": series, "iteration": iteration, "microbatch": microbatch}
-                row = place | _differences(source)
-                yield row | _details(source, row) if full else row
-        iteration += 1
-
-
-def _differences(source: random.Random) -> Row:
-    differs = source.random() < 0.5
-    top = source.random() * 2.0**-20 if differs else 0.0
-    count = source.randint(1, VALID) if differs else 0
-    return {"count": count, "valid": VALID, "max": top, "sum": top * count * source.random()}
-
-
-def _details(source: random.Random, row: Row) -> Row:
-    """Return the optional fields that go with a partial's differences."""
-    a = -source.random() * 10
-    worst = {"position": [source.randint(0, 63), source.randint(0, 127)], "a": a}
-    worst |= {"b": a - row["max"], "ulp": row["count"]}
+def _details(source: np.random.Generator, numbers: Columns) -> Columns:
+    """Return the optional fields that go with partials' differences."""
+    rows = list(zip(numbers["count"], numbers["max"], numbers["sum"], strict=True))
+    places = source.integers(0, 64, (len(rows), 2)).tolist()
+    values = (-10 * source.random(len(rows))).tolist()
     return {
-        "nonfinite": 0,
-        "sum_sq": row["max"] * row["sum"],
-        "ulp_max": row["count"],
-        "total": TOTAL,
-        "worst": worst if row["count"] else None,
+        "nonfinite": [0] * len(rows),
+        "sum_sq": [top * total for _, top, total in rows],
+        "ulp_max": [count for count, _, _ in rows],
+        "total": [TOTAL] * len(rows),
+        "worst": [
+            {"position": place, "a": a, "b": a - top, "ulp": count} if count else None
+            for (count, top, _), place, a in zip(rows, places, values, strict=True)
+        ],
     }
 
 
-def _expect(expected: Expected, row: Row) -> None:
-    expected.count += row["count"]
-    expected.valid += row["valid"]
-    expected.sums.append(row["sum"])
+def _expected(numbers: Columns, chosen: np.ndarray) -> Expected:
+    count, valid, sums = (np.array(numbers[name])[chosen] for name in ("count", "valid", "sum"))
+    return Expected(int(count.sum()), int(valid.sum()), math.fsum(sums))
