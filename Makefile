@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install fmt lint types imports check programs test test-e2e test-rules test-faults bench build demo run ci clean
+.PHONY: help install fmt lint types imports check programs test test-e2e test-rules test-faults dashboards bench build demo run ci clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -51,6 +51,9 @@ test-rules: programs ## only the alert rules and their unit tests, through promt
 
 test-faults: install ## the long form of the fault suite: 20 seeds, more than 200 kills, 5 to 10 minutes
 	$(BIN)/python -m tests.e2e.faults $(ARGS)
+
+dashboards: install ## write the files of docker/ that are built: Grafana's dashboards
+	PYTHONPATH=docker $(BIN)/python -m rankfold_deploy
 
 bench: install ## benchmarks: prints ratios, writes bench-results/
 	$(BIN)/python -m tests.bench
