@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from tests.bench import ingest_bench, reads_bench, storage_bench
+from tests.bench import ingest_bench, memory_bench, reads_bench, storage_bench
 from tests.bench.processes import RESULTS, machine
 from tests.bench.tables import table
 
@@ -26,11 +26,15 @@ def _compare(*, quick: bool) -> Rows:
 
 BENCHMARKS: dict[str, Callable[..., Rows]] = {
     "ingest": ingest_bench.run,
+    "memory": memory_bench.run,
     "reads": reads_bench.run,
     "storage": storage_bench.run,
 }
-# What can be chosen where a benchmark is named first.
-OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {"ingest": ingest_bench.add_options}
+# What can be chosen of the benchmark that is named first.
+OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
+    "ingest": ingest_bench.add_options,
+    "memory": memory_bench.add_options,
+}
 if find_spec("tests.bench.compare_bench"):
     BENCHMARKS["compare"] = _compare
 
@@ -45,7 +49,8 @@ def main() -> None:
     print(", ".join(f"{name} {value}" for name, value in seen["machine"].items()))
     for name in names or BENCHMARKS:
         started = time.monotonic()
-        seen[name] = BENCHMARKS[name](quick=quick, **options)
+        chosen = options if [name] == names[:1] else {}
+        seen[name] = BENCHMARKS[name](quick=quick, **chosen)
         print(f"\n{name} ({time.monotonic() - started:.0f} s)\n\n{table(seen[name])}", flush=True)
     path = RESULTS / time.strftime("%Y%m%dT%H%M%SZ.json", time.gmtime())
     path.write_text(json.dumps(seen, indent=2) + "\n")
@@ -56,9 +61,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser("python -m tests.bench", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(BENCHMARKS))
     parser.add_argument("--quick", action="store_true", help="fewer rounds, shorter histories")
-    names = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
-    if names[:1] and names[0] in OPTIONS:
-        OPTIONS[names[0]](parser)
+    for name in sys.argv[1:2]:
+        OPTIONS.get(name, lambda _: None)(parser)
     args = parser.parse_args()
     unknown = sorted(set(args.names) - BENCHMARKS.keys())
     if unknown:

@@ -47,6 +47,12 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
+def resident_bytes(pid: int) -> int:
+    """Return how much memory a process keeps resident."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
+
+
 def pin(pid: int, core: int | None) -> None:
     """Keep every thread of a process to one core, if it is given."""
     for thread in Path(f"/proc/{pid}/task").iterdir() if core is not None else ():
