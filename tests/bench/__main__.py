@@ -6,12 +6,19 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from tests.bench import ingest_bench, memory_bench, reads_bench, storage_bench
+from tests.bench import (
+    ingest_bench,
+    memory_bench,
+    peers_bench,
+    reads_bench,
+    scale_bench,
+    storage_bench,
+)
 from tests.bench.processes import RESULTS, machine
 from tests.bench.tables import table
 
@@ -24,16 +31,19 @@ def _compare(*, quick: bool) -> Rows:
     return rows
 
 
-BENCHMARKS: dict[str, Callable[..., Rows]] = {
+BENCHMARKS: dict[str, Callable[..., Rows | dict[str, Rows]]] = {
     "ingest": ingest_bench.run,
     "memory": memory_bench.run,
+    "peers": peers_bench.run,
     "reads": reads_bench.run,
+    "scale": scale_bench.run,
     "storage": storage_bench.run,
 }
 # What can be chosen of the benchmark that is named first.
 OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "ingest": ingest_bench.add_options,
     "memory": memory_bench.add_options,
+    "scale": scale_bench.add_options,
 }
 if find_spec("tests.bench.compare_bench"):
     BENCHMARKS["compare"] = _compare
@@ -51,10 +61,20 @@ def main() -> None:
         started = time.monotonic()
         chosen = options if [name] == names[:1] else {}
         seen[name] = BENCHMARKS[name](quick=quick, **chosen)
-        print(f"\n{name} ({time.monotonic() - started:.0f} s)\n\n{table(seen[name])}", flush=True)
+        print(f"\n{name} ({time.monotonic() - started:.0f} s)")
+        for title, rows in _tables(seen[name]):
+            print(f"\n{title}{table(rows)}", flush=True)
     path = RESULTS / time.strftime("%Y%m%dT%H%M%SZ.json", time.gmtime())
     path.write_text(json.dumps(seen, indent=2) + "\n")
     print(f"\n{path}")
+
+
+def _tables(seen: Rows | dict[str, Rows]) -> Iterator[tuple[str, Rows]]:
+    """Yield the tables of a benchmark, each with its title where there are several."""
+    if isinstance(seen, dict):
+        yield from ((f"{title}\n\n", rows) for title, rows in seen.items())
+    else:
+        yield "", seen
 
 
 def _arguments() -> argparse.Namespace:

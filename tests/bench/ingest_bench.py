@@ -65,9 +65,9 @@ def _cores() -> tuple[int, int]:
 @contextmanager
 def _counter(core: int | None) -> Iterator[Target]:
     """Run the baseline; while it is idle it costs nothing."""
-    with baseline() as (url, pid):
+    with baseline() as (port, pid):
         pin(pid, core)
-        yield Target(int(url.rpartition(":")[2]), pid)
+        yield Target(port, pid)
 
 
 def _round(

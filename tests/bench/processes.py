@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
@@ -53,6 +53,12 @@ def resident_bytes(pid: int) -> int:
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
 
 
+def written_bytes(pid: int) -> int:
+    """Return how much a process has had written to disks so far."""
+    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes:"))
+
+
 def pin(pid: int, core: int | None) -> None:
     """Keep every thread of a process to one core, if it is given."""
     for thread in Path(f"/proc/{pid}/task").iterdir() if core is not None else ():
@@ -60,19 +66,25 @@ def pin(pid: int, core: int | None) -> None:
 
 
 @contextmanager
-def baseline() -> Iterator[tuple[str, int]]:
-    """Run the baseline in a process of its own; yields its URL and process id."""
+def baseline() -> Iterator[tuple[int, int]]:
+    """Run the baseline in a process of its own; yields its port and process id."""
     port = free_port()
     command = [
         *(sys.executable, "-m", "uvicorn", "tests.bench.baseline_app:app"),
         *("--port", str(port), "--loop", "uvloop", "--http", "httptools"),
         *("--no-access-log", "--log-level", "warning"),
     ]
-    url = f"http://127.0.0.1:{port}"
+    with launched(command, f"http://127.0.0.1:{port}/-/ready") as pid:
+        yield port, pid
+
+
+@contextmanager
+def launched(command: Sequence[str], ready: str) -> Iterator[int]:
+    """Run a server, wait until a URL of it answers, and yield its process id."""
     with subprocess.Popen(command) as process:
         try:
-            _wait_until_ready(url, process)
-            yield url, process.pid
+            _wait_until_ready(ready, process)
+            yield process.pid
         finally:
             process.terminate()
 
@@ -81,9 +93,9 @@ def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
     deadline = time.monotonic() + STARTING
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            httpx.get(f"{url}/-/ready").raise_for_status()
+            httpx.get(url).raise_for_status()
         except httpx.TransportError:
             time.sleep(0.05)
         else:
             return
-    raise RuntimeError(f"the baseline did not start: exit code {process.poll()}")
+    raise RuntimeError(f"{url} does not answer: exit code {process.poll()}")
