@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install fmt lint types imports check programs test test-e2e test-rules test-faults dashboards bench build demo run ci clean
+.PHONY: help install fmt lint types imports check programs test test-e2e test-rules test-alerts test-faults dashboards bench build demo run ci clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -48,6 +48,9 @@ test-e2e: programs ## only the tests that start real processes
 
 test-rules: programs ## only the alert rules and their unit tests, through promtool
 	$(BIN)/python -m pytest tests/e2e/test_alert_rules.py
+
+test-alerts: programs ## the way from a mismatch to a webhook through the real programs, 20 times, and how long it took
+	PYTHONPATH=tests $(BIN)/python -m e2e.alerting $(ARGS)
 
 test-faults: install ## the long form of the fault suite: 20 seeds, more than 200 kills, 5 to 10 minutes
 	$(BIN)/python -m tests.e2e.faults $(ARGS)

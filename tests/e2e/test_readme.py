@@ -13,14 +13,10 @@ import pytest
 
 from rankfold.rules import Rule, RuleSet
 from rankfold_service.http.auth import Tokens
+from support.documents import ROOT, blocks
 from support.server import Server
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-
-
-def blocks(language: str) -> list[str]:
-    """Return the README's code blocks in a language, in order."""
-    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+README = "README.md"
 
 
 @pytest.fixture(scope="module")
@@ -37,9 +33,11 @@ def test_readme_examples_run_in_order(server: Server, tmp_path: Path) -> None:
         "RANKFOLD_URL": server.url,
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
     }
-    (example,) = blocks("python")
+    ((_, example),) = blocks(README, "python")
     subprocess.run([sys.executable, "-c", example], env=environment, check=True, timeout=120)
-    script = "\n".join(blocks("sh")).replace("http://127.0.0.1:9814", server.url)
+    script = "\n".join(code for _, code in blocks(README, "sh")).replace(
+        "http://127.0.0.1:9814", server.url
+    )
     done = subprocess.run(
         ["bash", "-euo", "pipefail", "-c", script],
         env=environment,
@@ -60,7 +58,7 @@ def test_readme_examples_run_in_order(server: Server, tmp_path: Path) -> None:
 
 def test_readme_rules_and_tokens_are_taken(tmp_path: Path) -> None:
     """The two files that the README shows can be used as they stand."""
-    rules, tokens = blocks("toml")
+    (_, rules), (_, tokens) = blocks(README, "toml")
     parsed = RuleSet.parse(rules)
     assert parsed.scalar_rule("actor/loss") is Rule.MEAN
     suffixes = [key.suffix for key in parsed.keys_of("training/x")]
@@ -73,6 +71,6 @@ def test_readme_rules_and_tokens_are_taken(tmp_path: Path) -> None:
 
 def test_readme_names_only_make_targets_that_exist() -> None:
     """Every `make` target that it mentions is in the Makefile."""
-    makefile = (Path(__file__).parents[2] / "Makefile").read_text()
+    makefile = (ROOT / "Makefile").read_text()
     targets = set(re.findall(r"^([a-z0-9-]+):", makefile, re.MULTILINE))
-    assert set(re.findall(r"[`$] ?make ([a-z][a-z0-9-]*)", README)) <= targets
+    assert set(re.findall(r"[`$] ?make ([a-z][a-z0-9-]*)", (ROOT / README).read_text())) <= targets

@@ -67,12 +67,15 @@ class Daemon:
         folder: its configuration, data and log lie there; it is made.
         name: one of `PROGRAMS`.
         config: its configuration file's content.
+        port: where it listens, for a configuration that has to say so; None takes a free one.
     """
 
-    def __init__(self, folder: Path, name: str, config: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, name: str, config: Mapping[str, Any], port: int | None
+    ) -> None:
         self.folder = folder
         self.name = name
-        self.port = free_port()
+        self.port = port or free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.url = f"http://{self.address}"
         self.process: subprocess.Popen[bytes] | None = None
@@ -140,8 +143,8 @@ class Daemon:
 class Prometheus(Daemon):
     """A Prometheus server with a data folder of its own."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
-        super().__init__(folder, "prometheus", config)
+    def __init__(self, folder: Path, config: Mapping[str, Any], port: int | None = None) -> None:
+        super().__init__(folder, "prometheus", config, port)
 
     @property
     def flags(self) -> Sequence[str]:
@@ -163,8 +166,8 @@ class Prometheus(Daemon):
 class Alertmanager(Daemon):
     """An Alertmanager by itself, without a cluster."""
 
-    def __init__(self, folder: Path, config: Mapping[str, Any]) -> None:
-        super().__init__(folder, "alertmanager", config)
+    def __init__(self, folder: Path, config: Mapping[str, Any], port: int | None = None) -> None:
+        super().__init__(folder, "alertmanager", config, port)
 
     @property
     def flags(self) -> Sequence[str]:
