@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -18,7 +19,8 @@ from support.prometheus import run
 
 from .stage import OPENMETRICS, PATIENCE, TEXT, Stage
 
-PROJECT, RUN, SERIES = "zero diff", "it's 8b", "training/rollout_logprobs"
+# Names that mean something to a URL, a shell and a template.
+PROJECT, RUN, SERIES = "zero diff", 'it\'s "8b"+50% $1 ü', "training/rollout_logprobs"
 LABELS = {"project": PROJECT, "run": RUN, "series": SERIES}
 RANKS, ITERATIONS, MICROBATCHES, TOKENS = 2, 3, 2, 64
 
@@ -84,7 +86,7 @@ def _report_one_mismatch(stage: Stage, reporter: rf.Reporter) -> float:
 
 
 def _tells_what_and_where(stage: Stage, body: dict[str, Any]) -> None:
-    """Check what the webhook got: one alert with its labels, its count and a link that works."""
+    """Check what the webhook got: one alert with its labels, its count, a link and a command that work."""
     (alert,) = body["alerts"]
     assert (body["receiver"], alert["status"]) == ("pager", "firing")
     assert alert["labels"] == LABELS | {"alertname": "RankfoldMismatch", "severity": "critical"}
@@ -94,9 +96,8 @@ def _tells_what_and_where(stage: Stage, body: dict[str, Any]) -> None:
     assert [(item["rank"], item["microbatch"], item["ulp"]) for item in where["items"]] == [
         (1, 1, 1)
     ]
-    quoted = "'it'\\''s 8b'"
-    url = stage.server.url
-    assert notes["command"] == f"rankfold worst --url {url} --project '{PROJECT}' {quoted}"
+    command = ["rankfold", "worst", "--url", stage.server.url, "--project", PROJECT, RUN]
+    assert shlex.split(notes["command"]) == command
 
 
 def _fired_within_two_scrapes(stage: Stage) -> None:
