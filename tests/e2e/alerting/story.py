@@ -86,7 +86,7 @@ def _report_one_mismatch(stage: Stage, reporter: rf.Reporter) -> float:
 
 
 def _tells_what_and_where(stage: Stage, body: dict[str, Any]) -> None:
-    """Check what the webhook got: one alert, its labels, its count, a link and a command that work."""
+    """Check what the webhook got: an alert, its labels, count, link and command."""
     (alert,) = body["alerts"]
     assert (body["receiver"], alert["status"]) == ("pager", "firing")
     assert alert["labels"] == LABELS | {"alertname": "RankfoldMismatch", "severity": "critical"}
