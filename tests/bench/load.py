@@ -136,14 +136,24 @@ def _is_whole(answer: bytes) -> bool:
 
 
 class Load:
-    """Connections to a server, for as many measurements as are wanted."""
+    """Connections to a server, for as many measurements as are wanted.
 
-    def __init__(self, port: int, connections: int = CONNECTIONS) -> None:
+    Args:
+        port: of the server.
+        connections: how many; each is opened when it is first needed.
+        at_once: how many of them may wait for an answer at the same time.
+    """
+
+    def __init__(
+        self, port: int, connections: int = CONNECTIONS, at_once: int = CONNECTIONS
+    ) -> None:
+        self._port = port
+        self._most = connections
+        self._at_once = min(at_once, connections)
         # Made first: select takes only small descriptors.
         self._poller = select.epoll()
-        self._connections = {c.fileno(): c for c in (Connection(port) for _ in range(connections))}
-        for number in self._connections:
-            self._poller.register(number, select.EPOLLIN)
+        self._connections: dict[int, Connection] = {}
+        self._idle: deque[Connection] = deque()
 
     def __enter__(self) -> Load:
         return self
@@ -169,21 +179,30 @@ class Load:
             TimeoutError: if nothing arrives for a minute.
         """
         clock, start, sent = time.perf_counter, time.perf_counter(), 0
-        idle = deque(self._connections.values())
         latencies: list[float] = []
         while len(latencies) < len(requests):
             now = clock()
-            while idle and sent < len(requests) and (due is None or start + due[sent] <= now):
-                connection = idle.popleft()
+            bound = min(len(requests), len(latencies) + self._at_once)
+            while sent < bound and (due is None or start + due[sent] <= now):
+                connection = self._free()
                 connection.started = now if due is None else start + due[sent]
                 if not connection.send(requests[sent]):
                     self._poller.modify(connection, select.EPOLLIN | select.EPOLLOUT)
                 sent += 1
-            pause = start + due[sent] - now if due and idle and sent < len(due) else None
+            pause = start + due[sent] - now if due and sent < bound else None
             for connection in self._answered(pause, wanted):
                 latencies.append(clock() - connection.started)
-                idle.append(connection)
+                self._idle.append(connection)
         return latencies
+
+    def _free(self) -> Connection:
+        """Return a new connection while there are too few, or else the one that rested longest."""
+        if len(self._connections) == self._most:
+            return self._idle.popleft()
+        connection = Connection(self._port)
+        self._connections[connection.fileno()] = connection
+        self._poller.register(connection, select.EPOLLIN)
+        return connection
 
     def _answered(self, pause: float | None, wanted: Wanted) -> Iterator[Connection]:
         """Wait for answers, at most as long as given, and yield whose are whole."""

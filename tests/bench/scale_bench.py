@@ -24,6 +24,7 @@ from tests.support.server import Server
 RUN = "fleet"
 DAY = 86_400
 HOT = 16
+AT_ONCE = 512
 SIZES = (8, 1_000, 10_000, 100_000)
 SCRAPES = 20
 SCRAPED = (200, 2_000)
@@ -206,7 +207,7 @@ def _seen(fleet: Fleet, connections: int) -> Seen:
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(dir=RESULTS.resolve()))
         server = stack.enter_context(Server(f"sqlite:///{folder}/fleet.db"))
-        with Load(server.port, connections) as load:
+        with Load(server.port, connections, AT_ONCE) as load:
             before = written_bytes(_pid(server))
             for iteration in range(fleet.iterations):
                 requests = list(reports(fleet, RUN, iteration, sent))
