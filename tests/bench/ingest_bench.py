@@ -110,6 +110,7 @@ def _row(shape: Shape, rounds: list[Round]) -> dict[str, Any]:
         "server cpu us/request": _cpu(most),
         "load cpu us/request": round(1e6 * median(o.load_cpu / o.requests for o in most), 1),
         "load's share of a core": round(median(o.load_cpu / o.seconds for o in most), 2),
+        "others' share": round(median(o.other_cpu / o.seconds for o in most), 2),
         "baseline partials/s": round(shape.batch * median(o.rate for o in base)),
         "baseline cpu us/request": _cpu(base),
         "rate ratio": round(median(o.rate / b.rate for o, b in zip(most, base, strict=True)), 2),

@@ -25,7 +25,7 @@ from multiprocessing import get_context
 from typing import NamedTuple
 
 import numpy as np
-from tests.bench.processes import cpu_seconds
+from tests.bench.processes import busy_seconds, cpu_seconds
 from tests.bench.workload import Expected, Shape, build, warm_up
 
 CONNECTIONS = 64
@@ -54,6 +54,7 @@ class Outcome:
         latencies: the time to each answer.
         server_cpu: processor time of the server.
         load_cpu: processor time of the load generator.
+        other_cpu: processor time of everything else on the machine; noise, if it is much.
     """
 
     requests: int
@@ -61,6 +62,7 @@ class Outcome:
     latencies: list[float] = field(repr=False)
     server_cpu: float
     load_cpu: float
+    other_cpu: float
 
     @property
     def rate(self) -> float:
@@ -237,12 +239,17 @@ def measure(
     """
     gc.collect()
     gc.disable()
-    server, own, started = cpu_seconds(pid), time.process_time(), time.perf_counter()
+    started, before = time.perf_counter(), _cpu(pid)
     latencies = load.drive(requests, wanted, rate and _moments(rate, len(requests)))
     seconds = time.perf_counter() - started
-    own, server = time.process_time() - own, cpu_seconds(pid) - server
+    server, own, busy = _cpu(pid) - before
     gc.enable()
-    return Outcome(len(requests), seconds, latencies, server, own)
+    return Outcome(len(requests), seconds, latencies, server, own, max(0.0, busy - server - own))
+
+
+def _cpu(pid: int) -> np.ndarray:
+    """Return the processor time of a server, of this process and of the whole machine."""
+    return np.array([cpu_seconds(pid), time.process_time(), busy_seconds()])
 
 
 def _moments(rate: float, count: int) -> list[float]:

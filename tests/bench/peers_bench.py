@@ -128,6 +128,7 @@ def _figures(batch: int, outcomes: list[Outcome]) -> dict[str, Any]:
         "partials/s": round(rate * batch),
         "p99 ms": round(1e3 * median(o.quantile(0.99) for o in outcomes), 1),
         "cpu us/partial": round(1e6 * cpu, 1),
+        "others' share of a core": round(median(o.other_cpu / o.seconds for o in outcomes), 2),
     }
 
 

@@ -47,6 +47,13 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
+def busy_seconds() -> float:
+    """Return the processor time that everything on this machine has used so far."""
+    fields = Path("/proc/stat").read_text().split(maxsplit=9)[1:9]
+    user, nice, system, _idle, _waiting, *interrupts_and_stolen = map(int, fields)
+    return (user + nice + system + sum(interrupts_and_stolen)) / _TICKS
+
+
 def resident_bytes(pid: int) -> int:
     """Return how much memory a process keeps resident."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
