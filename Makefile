@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install fmt lint types imports check programs test test-e2e test-rules test-alerts test-faults dashboards bench build demo run ci clean
+.PHONY: help install fmt lint types imports check programs test test-e2e test-rules test-alerts test-image test-faults dashboards bench build demo run ci clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -52,10 +52,13 @@ test-rules: programs ## only the alert rules and their unit tests, through promt
 test-alerts: programs ## the way from a mismatch to a webhook through the real programs, 20 times, and how long it took
 	PYTHONPATH=tests $(BIN)/python -m e2e.alerting $(ARGS)
 
+test-image: install ## carries out the Dockerfiles and uses what they make; needs root and some minutes
+	$(BIN)/python -m pytest -m image tests/e2e/test_image.py
+
 test-faults: install ## the long form of the fault suite: 20 seeds, more than 200 kills, 5 to 10 minutes
 	$(BIN)/python -m tests.e2e.faults $(ARGS)
 
-dashboards: install ## write the files of docker/ that are built: Grafana's dashboards
+dashboards: install ## write what is built in docker/: Grafana's dashboards, the rules for Kubernetes
 	PYTHONPATH=docker $(BIN)/python -m rankfold_deploy
 
 bench: install ## benchmarks: prints ratios, writes bench-results/
