@@ -62,7 +62,8 @@ def _report_zero_differences(stage: Stage, ranks: list[rf.Reporter]) -> None:
     seen = f"rankfold_valid_positions == {valid}"
     wait_until(lambda: len(stage.prometheus.query(seen)) == 2, "all is scraped twice", PATIENCE)
     _wait_for_evaluation(stage)
-    assert [value for _, value in _values(stage, "rankfold_mismatch_positions")] == ["0", "0"]
+    mismatches = _values(stage, "last_over_time(rankfold_mismatch_positions[1h])")
+    assert [value for _, value in mismatches] == ["0", "0"]
     assert stage.prometheus.query('ALERTS{alertstate="firing"}') == []
     assert stage.alertmanager.alerts() == []
     assert stage.receiver.notifications == []
@@ -141,7 +142,8 @@ def _scrapes_were_clean(stage: Stage) -> None:
     """Check that either format was scraped, and that Prometheus dropped and doubted nothing."""
     assert _type_of_build_info(stage, OPENMETRICS) == "info"
     assert _type_of_build_info(stage, TEXT) == "gauge"
-    dropped = _values(stage, '{__name__=~"prometheus_target_scrapes_.+_total"}')
+    counters = '{__name__=~"prometheus_target_scrapes_.+_total"}'
+    dropped = _values(stage, f"last_over_time({counters}[1h])")
     assert "prometheus_target_scrapes_sample_duplicate_timestamp_total" in dict(dropped)
     assert {value for _, value in dropped} == {"0"}
     assert re.findall("^.*level=(?:warn|error).*$", stage.prometheus.log, re.MULTILINE) == []
