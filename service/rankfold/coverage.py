@@ -104,8 +104,9 @@ def coverage(ledger: Ledger, selection: Selection, listed: int = LISTED) -> Cove
         expected_known=latest.world_size is not None,
         reporting=len(latest.reporters),
     )
-    silent = (rank for rank in range(latest.expected) if rank not in latest.reporters)
-    found.silent = list(islice(silent, LISTED)) if latest.world_size else []
+    if found.reporting < found.expected:
+        silent = (rank for rank in range(latest.expected) if rank not in latest.reporters)
+        found.silent = list(islice(silent, LISTED))
     names = _effective_series(judged, selection)
     for (attempt, last), newest_commit in zip(judged, _newest_commits(judged), strict=True):
         gaps = _cover(found, attempt, selection, last, names, listed)

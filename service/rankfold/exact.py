@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 
 UNIT_EXPONENT = 1074
-_UNITS_IN_ONE = 1 << UNIT_EXPONENT
 
 
 def to_units(value: float) -> int:
@@ -57,11 +56,12 @@ def deviation(units: int, units_of_squares: int, count: int) -> float:
         units_of_squares: the sum of squares, in the same units.
         count: how many values were summed, at least 1.
     """
-    spread = units_of_squares * count * _UNITS_IN_ONE - units * units
+    spread = (units_of_squares * count << UNIT_EXPONENT) - units * units
     if spread <= 0:
         return 0.0
-    # sqrt(spread / (count * 2**1074)**2), with 64 bits more than a double holds.
-    shift = max(0, 128 - spread.bit_length())
-    shift += shift & 1
-    root = math.isqrt(spread << shift)
-    return root / ((count << UNIT_EXPONENT) << (shift // 2))
+    # sqrt(spread / (count * 2**1074)**2). The root of the leading 256 bits has 75 more than a
+    # double holds, and takes a tenth of the time of the root of them all.
+    shift = 256 - spread.bit_length() & -2
+    root = math.isqrt(spread << shift if shift > 0 else spread >> -shift)
+    exponent = UNIT_EXPONENT + shift // 2
+    return root / (count << exponent) if exponent > 0 else (root << -exponent) / count

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count
 from typing import Literal, NamedTuple
 
 from rankfold.attempt import Attempt
@@ -20,6 +21,8 @@ Attempts = Literal["effective", "all"] | int
 KEPT_CONFLICTS = 100
 KEPT_ITERATIONS = 16
 MAX_NAMES = 2_000
+
+_states = count()
 
 
 class Binding(NamedTuple):
@@ -65,6 +68,7 @@ class Ledger:
         bindings: by scalar key, its rule.
         notes: the first conflicts, for people to look at.
         load_page: fetches the page of an (attempt, iteration) that is not in memory.
+        version: a number that no other state of a ledger in this process has had.
     """
 
     project: str
@@ -74,6 +78,7 @@ class Ledger:
     bindings: dict[str, Binding] = field(default_factory=dict)
     notes: list[ConflictNote] = field(default_factory=list)
     load_page: Callable[[int, int], Page] | None = None
+    version: int = field(default_factory=partial(next, _states), compare=False)
 
     def apply(self, report: Report, now: float, keep: int = KEPT_ITERATIONS) -> Receipt:
         """Take a whole report, or nothing of it.
@@ -93,6 +98,7 @@ class Ledger:
 
     def take(self, report: Report, now: float, keep: int = KEPT_ITERATIONS) -> Receipt:
         """Take a report that was applied before: what `apply` does after its checks."""
+        self.version = next(_states)
         attempt = self._attempt(report.attempt, now)
         if attempt.world_size is None and report.world_size is not None:
             attempt.set_world_size(report.world_size)
@@ -121,6 +127,7 @@ class Ledger:
         """
         if number not in self.attempts:
             raise NotFound(f"run {self.run!r} has no attempt {number}")
+        self.version = next(_states)
         self.attempts[number].finished = True
 
     @property

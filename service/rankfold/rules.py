@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from rankfold.errors import InvalidRules
@@ -27,16 +27,10 @@ class Rule(StrEnum):
     STD = "std"  # only of a series, from its moments
 
 
-SCALAR_RULES = frozenset({Rule.SUM, Rule.MAX, Rule.MIN, Rule.MEAN, Rule.LAST})
+# Of how many series' names the rules remember what they mean.
+KEPT_READINGS = 4096
 
-# Which fields of a partial each rule can fold, and what its mean is divided by.
-SERIES_FIELDS: Mapping[Rule, frozenset[str]] = {
-    Rule.SUM: frozenset({"count", "valid", "nonfinite", "sum", "sum_sq", "total"}),
-    Rule.MAX: frozenset({"max", "ulp_max"}),
-    Rule.MIN: frozenset({"max"}),
-    Rule.MEAN: frozenset({"sum", "count", "nonfinite"}),
-    Rule.STD: frozenset({"sum"}),
-}
+SCALAR_RULES = frozenset({Rule.SUM, Rule.MAX, Rule.MIN, Rule.MEAN, Rule.LAST})
 
 
 class KeyRule(NamedTuple):
@@ -45,6 +39,15 @@ class KeyRule(NamedTuple):
     suffix: str
     rule: Rule
     field: str
+
+
+class Reading(NamedTuple):
+    """How a key of one series is read out of a fold, and the part that the fold must have."""
+
+    name: str
+    rule: Rule
+    read: Callable[[Fold], float | int | None]
+    needs: str
 
 
 class Key(NamedTuple):
@@ -68,36 +71,48 @@ DEFAULT_KEYS = (
 )
 
 
-def read_series(fold: Fold, rule: Rule, field_: str) -> float | int | None:
-    """Return what a rule reads out of a series' fold; None where nothing was folded.
+def _deviation(fold: Fold) -> float | None:
+    moments = fold.moments
+    if moments is None or moments.positions == 0:
+        return None
+    return deviation(moments.sum, moments.sum_sq, moments.positions)
 
-    A mean of `sum` is divided by the finite positions, a mean of `count` or `nonfinite`
-    by the valid ones: the share of positions that mismatch.
-    """
-    match rule, field_:
-        case (Rule.SUM, "sum"):
-            return from_units(fold.sum) if fold.partials else None
-        case (Rule.SUM, "sum_sq"):
-            return from_units(fold.moments.sum_sq) if fold.moments else None
-        case (Rule.SUM, "total"):
-            return fold.total
-        case (Rule.SUM, _):
-            return int(getattr(fold, field_)) if fold.partials else None
-        case (Rule.MAX, "ulp_max"):
-            return fold.ulp_max
-        case (Rule.MAX, _):
-            return fold.max
-        case (Rule.MIN, _):
-            return fold.min
-        case (Rule.STD, _):
-            moments = fold.moments
-            if moments is None or moments.positions == 0:
-                return None
-            return deviation(moments.sum, moments.sum_sq, moments.positions)
-        case (_, "sum"):
-            return mean(fold.sum, fold.finite) if fold.finite else None
-        case _:
-            return getattr(fold, field_) / fold.valid if fold.valid else None
+
+# What each rule can read of a fold, by the partials' field that it folds. A mean of `sum` is
+# divided by the finite positions; one of counts by the valid ones: the share that mismatches.
+_READERS: Mapping[tuple[Rule, str], Callable[[Fold], float | int | None]] = {
+    (Rule.SUM, "count"): lambda fold: fold.count if fold.partials else None,
+    (Rule.SUM, "valid"): lambda fold: fold.valid if fold.partials else None,
+    (Rule.SUM, "nonfinite"): lambda fold: fold.nonfinite if fold.partials else None,
+    (Rule.SUM, "sum"): lambda fold: from_units(fold.sum) if fold.partials else None,
+    (Rule.SUM, "sum_sq"): lambda fold: from_units(fold.moments.sum_sq) if fold.moments else None,
+    (Rule.SUM, "total"): lambda fold: fold.total,
+    (Rule.MAX, "max"): lambda fold: fold.max,
+    (Rule.MAX, "ulp_max"): lambda fold: fold.ulp_max,
+    (Rule.MIN, "max"): lambda fold: fold.min,
+    (Rule.MEAN, "sum"): lambda fold: mean(fold.sum, fold.finite) if fold.finite else None,
+    (Rule.MEAN, "count"): lambda fold: fold.count / fold.valid if fold.valid else None,
+    (Rule.MEAN, "nonfinite"): lambda fold: fold.nonfinite / fold.valid if fold.valid else None,
+    (Rule.STD, "sum"): _deviation,
+}
+
+# The part of a fold without which such a key does not exist: its field is optional.
+_NEEDS: Mapping[tuple[Rule, str], str] = {
+    (Rule.SUM, "sum_sq"): "moments",
+    (Rule.SUM, "total"): "total",
+    (Rule.MAX, "ulp_max"): "ulp_max",
+    (Rule.STD, "sum"): "moments",
+}
+
+SERIES_FIELDS: Mapping[Rule, frozenset[str]] = {
+    rule: frozenset(field for of, field in _READERS if of is rule)
+    for rule in dict.fromkeys(rule for rule, _ in _READERS)
+}
+
+
+def read_series(fold: Fold, rule: Rule, field_: str) -> float | int | None:
+    """Return what a rule reads out of a series' fold; None where nothing was folded."""
+    return _READERS[rule, field_](fold)
 
 
 def read_scalar(fold: ScalarFold, rule: Rule) -> float | None:
@@ -115,15 +130,6 @@ def read_scalar(fold: ScalarFold, rule: Rule) -> float | None:
             return fold.last[1]
         case _:
             return mean(fold.weighted, fold.weight) if fold.weight else None
-
-
-def _reported(fold: Fold, key: KeyRule) -> bool:
-    """Whether the optional field that a key needs was reported at all."""
-    if key.rule is Rule.STD or key.field == "sum_sq":
-        return fold.moments is not None
-    if key.field in ("ulp_max", "total"):
-        return getattr(fold, key.field) is not None
-    return True
 
 
 @dataclass(frozen=True)
@@ -166,8 +172,10 @@ class RuleSet:
 
     def keys_of(self, series: str) -> list[KeyRule]:
         """Return the keys of a series, built-in ones first."""
-        keys: dict[str, KeyRule | None] = {key.suffix: key for key in DEFAULT_KEYS}
         matching = [p for p in self.series if p.matches(series)]
+        if not matching:
+            return list(DEFAULT_KEYS)
+        keys: dict[str, KeyRule | None] = {key.suffix: key for key in DEFAULT_KEYS}
         for pattern in sorted(matching, key=lambda p: p.specificity):
             keys.update(self.series[pattern])
         return [key for key in keys.values() if key is not None]
@@ -181,10 +189,26 @@ class RuleSet:
 
     def read_series(self, series: str, fold: Fold) -> Iterator[Key]:
         """Yield each key of a series with its value."""
-        for key in self.keys_of(series):
-            if _reported(fold, key):
-                value = read_series(fold, key.rule, key.field)
-                yield Key(f"{series}_{key.suffix}", key.rule, value, series, fold)
+        for name, rule, read, needs in self._readings(series):
+            if not needs or getattr(fold, needs) is not None:
+                yield Key(name, rule, read(fold), series, fold)
+
+    @cached_property
+    def _readings(self) -> Callable[[str], list[Reading]]:
+        """Return how each key of a series is read; remembers the series that it was asked for."""
+
+        def readings(series: str) -> list[Reading]:
+            return [
+                Reading(
+                    f"{series}_{key.suffix}",
+                    key.rule,
+                    _READERS[key.rule, key.field],
+                    _NEEDS.get((key.rule, key.field), ""),
+                )
+                for key in self.keys_of(series)
+            ]
+
+        return lru_cache(maxsize=KEPT_READINGS)(readings)
 
     @classmethod
     def parse(cls, text: str) -> RuleSet:

@@ -3,27 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+import contextlib
+import time
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, TypeVar
 
 from rankfold import answers
 from rankfold.coverage import Missing, Selection, missing_by_rank
-from rankfold.errors import StoreUnavailable
+from rankfold.errors import NotFound, StoreUnavailable
 from rankfold.gate import Policy
 from rankfold.ledger import Attempts, Ledger
 from rankfold.reading import iterations
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
 from rankfold_service import present
-from rankfold_service.judge import Ages, Judge, RunSnapshot
+from rankfold_service.judge import Ages, Judge, Mark, Sight
 from rankfold_service.retention import Retention, forget
 from rankfold_service.store import Store
 from rankfold_service.writer import Writer
 
 T = TypeVar("T")
+RunName = tuple[str, str]
+
 PROBE_TIMEOUT = 5.0
+# For how long a look at the runs keeps the writer from taking reports.
+LOOK_SECONDS = 0.001
 
 
 class Aggregator:
@@ -194,15 +200,34 @@ class Aggregator:
             lambda store: self._judge.gate(store.run(project, run), selection, policy)
         )
 
-    async def snapshot(self) -> list[RunSnapshot]:
-        """Return the runs that the gauges show."""
+    async def look(self, known: Mapping[RunName, Mark]) -> dict[RunName, Sight]:
+        """Return the runs that the gauges show, by project and name, in order.
 
-        def read(store: Store) -> list[RunSnapshot]:
-            return [
-                self._judge.snapshot(ledger) for ledger in store.runs() if self._judge.shown(ledger)
-            ]
+        Each run is of one moment, but reports are taken between one few of them and the next:
+        however many runs there are, no report waits for all of them.
 
-        return await self._writer.call(read)
+        Args:
+            known: the marks of an earlier look; runs that are still as they were then come
+                without a snapshot.
+        """
+        names = await self._writer.call(lambda store: [(r.project, r.run) for r in store.runs()])
+        rest = iter(names)
+        found: dict[RunName, Sight] = {}
+
+        def look_on(store: Store) -> bool:
+            until = time.perf_counter() + LOOK_SECONDS
+            for name in rest:
+                with contextlib.suppress(NotFound):  # deleted since its name was read
+                    ledger = store.run(*name)
+                    if sight := self._judge.look(ledger, known.get(name)):
+                        found[name] = sight
+                if time.perf_counter() > until:
+                    return True
+            return False
+
+        while await self._writer.call(look_on):
+            pass
+        return found
 
     async def forget(self) -> list[tuple[str, str]]:
         """Delete the runs that the operator does not want to keep; return their names."""

@@ -1,30 +1,26 @@
-"""What a scrape gets: the gauges of every run, from one snapshot, beside the aggregator's own.
-
-A gauge is a double: an integer beyond 2**53 is rounded to the nearest double here and exact in
-the API's answers. A value that does not exist is left out; it is neither 0 nor NaN, because
-`NaN > 0` is false and an alert would sleep over it.
-"""
+"""Answers scrapes: the gauges of every run, written by us, before the aggregator's own."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.metrics_core import GaugeMetricFamily, Metric
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
-from prometheus_client.registry import Collector
 
-from rankfold.fold import Fold
-from rankfold.gate import Gate
-from rankfold.rules import Key, Rule
-from rankfold_service.judge import RunSnapshot
+from rankfold_service.judge import Mark, Sight
+from rankfold_service.lines import Lines, count, document, run_lines
 from rankfold_service.telemetry import Telemetry
 
-Labels = tuple[str, ...]
+T = TypeVar("T")
+RunName = tuple[str, str]
+
+# For how long lines are written before other threads get their turn, and for how long they do:
+# far less than the interpreter would let them wait.
+TURN_SECONDS = 0.0005
+REST_SECONDS = 0.0002
 
 OPENMETRICS_TYPE = "application/openmetrics-text"
 
@@ -65,132 +61,15 @@ def _quality(text: str) -> float:
         return 0.0
 
 
-_OF_RULE: Mapping[Rule, str] = {
-    Rule.SUM: "Keys folded by sum: the exact sum, rounded once to a double",
-    Rule.MAX: "Keys folded by max: the largest value",
-    Rule.MIN: "Keys folded by min: the smallest value",
-    Rule.MEAN: "Keys folded by mean: weighted by positions or weights and divided once",
-    Rule.LAST: "Keys folded by last: the newest value",
-    Rule.STD: "Standard deviation of |a - b|, from the merged moments",
-}
+class _Written(NamedTuple):
+    """A run's lines, and what they were written of."""
 
-_OF_SERIES: Mapping[str, tuple[str, Callable[[Fold], int]]] = {
-    "rankfold_mismatch_positions": (
-        "Positions where trainer and rollout differ, over all attempts; never falls.",
-        lambda fold: fold.count,
-    ),
-    "rankfold_nonfinite_positions": (
-        "Mismatching positions whose |a - b| is NaN or infinite, over all attempts; never falls.",
-        lambda fold: fold.nonfinite,
-    ),
-    "rankfold_valid_positions": (
-        "Positions compared, those under the mask, over all attempts; never falls.",
-        lambda fold: fold.valid,
-    ),
-}
-
-_OF_RUN: Mapping[str, tuple[str, Callable[[RunSnapshot], float | None]]] = {
-    "rankfold_conflicts": (
-        "Identities reported again with other content, over all attempts; never falls.",
-        lambda run: run.conflicts,
-    ),
-    "rankfold_run_iteration": ("The newest iteration reported.", lambda run: run.iteration),
-    "rankfold_run_complete_iteration": (
-        "The newest iteration that every expected rank committed and reported in full.",
-        lambda run: run.complete_iteration,
-    ),
-    "rankfold_run_ranks_expected": (
-        "Ranks of the latest attempt: its world size, or those seen where it is not known.",
-        lambda run: run.ranks_expected,
-    ),
-    "rankfold_run_ranks_reporting": (
-        "Ranks of the latest attempt that have reported.",
-        lambda run: run.ranks_reporting,
-    ),
-    "rankfold_run_incomplete_iterations": (
-        "Iterations that lack a rank, a commit or a microbatch; those in progress count too.",
-        lambda run: run.incomplete_iterations,
-    ),
-    "rankfold_run_last_report_timestamp_seconds": (
-        "When the last report of any rank arrived, in seconds since the epoch.",
-        lambda run: run.last_report,
-    ),
-    "rankfold_run_finished": ("1 once the run is finished, else 0.", lambda run: run.finished),
-}
-
-
-def gauges(runs: Sequence[RunSnapshot]) -> Iterator[Metric]:
-    """Yield every family of the runs, always all and in one order, samples sorted by label."""
-    totals = _by_rule(runs, lambda run: run.keys)
-    for rule, text in _OF_RULE.items():
-        help_ = f"{text}, over the whole run and all attempts."
-        yield _family(f"rankfold_{rule}_value", help_, "key", totals[rule])
-    newest = _by_rule(runs, lambda run: run.iteration_keys)
-    for rule in (Rule.SUM, Rule.MAX, Rule.MIN, Rule.MEAN):
-        help_ = f"{_OF_RULE[rule]}, in the newest complete iteration."
-        yield _family(f"rankfold_iteration_{rule}_value", help_, "key", newest[rule])
-    folds = _folds(runs)
-    for name, (help_, count) in _OF_SERIES.items():
-        yield _family(name, help_, "series", {at: count(fold) for at, fold in folds.items()})
-    for name, (help_, read) in _OF_RUN.items():
-        yield _family(name, help_, None, _by_run(runs, read))
-    help_ = "1 for the run's live verdict, 0 for the others."
-    yield _family("rankfold_gate", help_, "status", _gates(runs))
-
-
-def _by_rule(
-    runs: Sequence[RunSnapshot], keys_of: Callable[[RunSnapshot], Sequence[Key]]
-) -> Mapping[Rule, dict[Labels, float]]:
-    found: defaultdict[Rule, dict[Labels, float]] = defaultdict(dict)
-    for run in runs:
-        for key in keys_of(run):
-            if key.value is not None:
-                found[key.rule][run.project, run.run, key.name] = key.value
-    return found
-
-
-def _folds(runs: Sequence[RunSnapshot]) -> dict[Labels, Fold]:
-    return {
-        (run.project, run.run, series): fold for run in runs for series, fold in run.series.items()
-    }
-
-
-def _by_run(
-    runs: Sequence[RunSnapshot], read: Callable[[RunSnapshot], float | None]
-) -> dict[Labels, float]:
-    found = (((run.project, run.run), read(run)) for run in runs)
-    return {labels: value for labels, value in found if value is not None}
-
-
-def _gates(runs: Sequence[RunSnapshot]) -> dict[Labels, float]:
-    return {(run.project, run.run, gate.value): run.gate is gate for run in runs for gate in Gate}
-
-
-def _family(name: str, help_: str, label: str | None, values: Mapping[Labels, float]) -> Metric:
-    names = ["project", "run", *([label] if label else [])]
-    family = GaugeMetricFamily(name, help_, labels=names)
-    for labels, value in sorted(values.items()):
-        family.add_metric(labels, value)
-    return family
-
-
-class Scrape(Collector):
-    """Collects one snapshot of the runs, then the aggregator's own figures."""
-
-    def __init__(self, runs: Sequence[RunSnapshot], telemetry: Telemetry) -> None:
-        self._runs = runs
-        self._telemetry = telemetry
-
-    def collect(self) -> Iterator[Metric]:
-        """Yield every family; the runs' come first, so that their number is known."""
-        families = list(gauges(self._runs))
-        self._telemetry.note_exported(sum(len(family.samples) for family in families))
-        yield from families
-        yield from self._telemetry.collect()
+    mark: Mark
+    lines: Lines
 
 
 class _Rendered(NamedTuple):
-    """A body and the clock's reading when its snapshot was asked for."""
+    """A body and the clock's reading when its runs were asked for."""
 
     body: bytes
     since: float
@@ -199,8 +78,11 @@ class _Rendered(NamedTuple):
 class Exposition:
     """Renders `/metrics`, off the event loop and once for everybody who asks at about one time.
 
+    The lines of a run are kept until it changes, or leaves.
+
     Args:
-        snapshot: returns the runs that have not left `/metrics`.
+        look: returns the runs that are shown, those that are still as their marks say without
+            a snapshot.
         telemetry: the aggregator's own figures.
         cache_seconds: for how long a rendering is given to others too; 0 for never.
         clock: a monotonic clock in seconds.
@@ -208,15 +90,16 @@ class Exposition:
 
     def __init__(
         self,
-        snapshot: Callable[[], Awaitable[Sequence[RunSnapshot]]],
+        look: Callable[[Mapping[RunName, Mark]], Awaitable[Mapping[RunName, Sight]]],
         telemetry: Telemetry,
         cache_seconds: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._snapshot = snapshot
+        self._look = look
         self._telemetry = telemetry
         self._cache_seconds = cache_seconds
         self._clock = clock
+        self._written: dict[RunName, _Written] = {}
         self._kept: dict[Format, _Rendered] = {}
         self._under_way: dict[Format, asyncio.Task[bytes]] = {}
 
@@ -234,14 +117,38 @@ class Exposition:
     async def _render(self, chosen: Format) -> bytes:
         since = self._clock()
         try:
-            runs = await self._snapshot()
-            body = await asyncio.to_thread(self._encode, chosen, runs)
+            known = self._written
+            sights = await self._look({name: written.mark for name, written in known.items()})
+            self._written, body = await asyncio.to_thread(self._write, chosen, known, sights)
         finally:
             del self._under_way[chosen]
-        self._kept[chosen] = _Rendered(body, since)
+        if self._cache_seconds:
+            self._kept[chosen] = _Rendered(body, since)
         return body
 
-    def _encode(self, chosen: Format, runs: Sequence[RunSnapshot]) -> bytes:
-        registry = CollectorRegistry()
-        registry.register(Scrape(runs, self._telemetry))
-        return chosen.encode(registry)
+    def _write(
+        self, chosen: Format, known: Mapping[RunName, _Written], sights: Mapping[RunName, Sight]
+    ) -> tuple[dict[RunName, _Written], bytes]:
+        """Return the lines of all runs by name, new ones of those that changed, and the body."""
+        written = {
+            name: _Written(sight.mark, run_lines(sight.snapshot)) if sight.snapshot else known[name]
+            for name, sight in _in_turns(sights.items())
+        }
+        gauges = document([run.lines for run in written.values()])
+        self._telemetry.note_exported(count(gauges))
+        own = CollectorRegistry()
+        own.register(self._telemetry)
+        return written, gauges + chosen.encode(own)
+
+
+def _in_turns(items: Iterable[T]) -> Iterator[T]:
+    """Yield items, with a rest now and then: what is done with them must not stop others.
+
+    The interpreter lets a thread go on for 5 ms while others wait, each time that they wait.
+    """
+    turn = time.perf_counter()
+    for item in items:
+        yield item
+        if time.perf_counter() - turn > TURN_SECONDS:
+            time.sleep(REST_SECONDS)
+            turn = time.perf_counter()

@@ -2,32 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple, Protocol
 
 from rankfold import answers
 from rankfold.coverage import LISTED, Selection, coverage
-from rankfold.fold import Fold
+from rankfold.fold import Fold, Table
 from rankfold.gate import Evidence, Gate, Policy, Verdict, evaluate, in_progress
-from rankfold.ledger import Attempts, ConflictNote, Ledger
+from rankfold.ledger import Attempts, Binding, ConflictNote, Ledger
 from rankfold.reading import newest_complete, range_totals, settled_series
-from rankfold.rules import Key
+from rankfold.rules import RuleSet
 from rankfold_service import present
 
 SHOWN_WORST = 10
 
 
+class Pulse(Protocol):
+    """What the clock is held against: a ledger, or what is remembered of one."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the latest attempt is finished."""
+
+    @property
+    def last_report(self) -> float:
+        """When the last report arrived, in seconds since the epoch."""
+
+
+class Mark(NamedTuple):
+    """What a snapshot was taken of: a ledger's version, under a state that time may change."""
+
+    version: int
+    state: answers.StateWord
+    finished: bool
+    last_report: float
+
+
 @dataclass(frozen=True, slots=True)
 class RunSnapshot:
-    """A run as the gauges show it.
+    """A run as the gauges show it; what is kept of its folds never changes, so any thread reads it.
 
     Attributes:
         project: the run's project.
         run: its name.
-        series: every series' fold over all attempts.
-        keys: every key's total over all attempts.
-        iteration_keys: the same for the newest complete iteration.
+        rules: what the keys of its series are.
+        bindings: what the rules of its scalars are.
+        totals: every fold over all attempts.
+        newest: the same for the newest complete iteration.
         iteration: the newest iteration reported.
         complete_iteration: the newest complete one.
         ranks_expected: how many ranks the latest attempt has.
@@ -41,9 +64,10 @@ class RunSnapshot:
 
     project: str
     run: str
-    series: dict[str, Fold]
-    keys: list[Key]
-    iteration_keys: list[Key]
+    rules: RuleSet
+    bindings: Mapping[str, Binding]
+    totals: Table
+    newest: Table
     iteration: int | None
     complete_iteration: int | None
     ranks_expected: int
@@ -53,6 +77,13 @@ class RunSnapshot:
     finished: bool
     conflicts: int
     gate: Gate
+
+
+class Sight(NamedTuple):
+    """A run that the gauges show; without a snapshot where that is the one of before."""
+
+    mark: Mark
+    snapshot: RunSnapshot | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,44 +113,49 @@ class Judge:
         self._ages = ages
         self._now = now
 
-    def silence(self, ledger: Ledger) -> float:
+    def silence(self, run: Pulse) -> float:
         """Return the seconds since anything was heard of a run."""
-        return self._now() - ledger.last_report
+        return self._now() - run.last_report
 
-    def state(self, ledger: Ledger) -> answers.StateWord:
+    def state(self, run: Pulse) -> answers.StateWord:
         """Say whether a run goes on."""
-        if ledger.finished:
+        if run.finished:
             return "finished"
-        return "stale" if self.silence(ledger) > self._ages.stale else "running"
+        return "stale" if self.silence(run) > self._ages.stale else "running"
 
-    def running(self, ledger: Ledger) -> bool:
+    def running(self, run: Pulse) -> bool:
         """Whether a run is neither finished nor stale."""
-        return self.state(ledger) == "running"
+        return self.state(run) == "running"
 
-    def shown(self, ledger: Ledger) -> bool:
+    def shown(self, run: Pulse) -> bool:
         """Whether the gauges still show a run."""
         ages = self._ages
-        limit = ages.leave_finished if ledger.finished else ages.leave_stale
-        return self.silence(ledger) <= limit
+        limit = ages.leave_finished if run.finished else ages.leave_stale
+        return self.silence(run) <= limit
 
     def run(self, ledger: Ledger) -> answers.RunAnswer:
         """Describe a run as lists show it."""
+        state = self.state(ledger)
         return {
             "project": ledger.project,
             "run": ledger.run,
-            "state": self.state(ledger),
+            "state": state,
             "attempts": [present.attempt(a) for a in ledger.chosen("all")],
             "world_size": ledger.latest.world_size,
             "last_iteration": present.last_iteration(ledger),
             "last_report": ledger.last_report,
-            "gate": self._live(ledger)[0].gate.value,
+            "gate": self._live(ledger, state)[0].gate.value,
         }
 
     def _evidence(
-        self, ledger: Ledger, selection: Selection, policy: Policy, listed: int
+        self,
+        ledger: Ledger,
+        state: answers.StateWord,
+        selection: Selection,
+        policy: Policy,
+        listed: int,
     ) -> Evidence:
         """Gather what a verdict needs: mismatches over the attempts asked for, by default all."""
-        state = self.state(ledger)
         covered = coverage(ledger, selection, listed)
         waiting = in_progress(policy, covered, over=state != "running")
         return Evidence(
@@ -131,14 +167,15 @@ class Judge:
             stale=state == "stale",
         )
 
-    def _live(self, ledger: Ledger) -> tuple[Verdict, Evidence]:
+    def _live(self, ledger: Ledger, state: answers.StateWord) -> tuple[Verdict, Evidence]:
         policy = Policy(live=True)
-        evidence = self._evidence(ledger, Selection(attempts="all"), policy, listed=0)
+        evidence = self._evidence(ledger, state, Selection(attempts="all"), policy, listed=0)
         return evaluate(policy, evidence), evidence
 
     def gate(self, ledger: Ledger, selection: Selection, policy: Policy) -> answers.GateAnswer:
         """Return the verdict on a run, and why."""
-        evidence = self._evidence(ledger, selection, policy, LISTED)
+        state = self.state(ledger)
+        evidence = self._evidence(ledger, state, selection, policy, LISTED)
         verdict = evaluate(policy, evidence)
         covered = evidence.coverage
         over = evidence.finished or evidence.stale
@@ -149,7 +186,7 @@ class Judge:
             "project": ledger.project,
             "run": ledger.run,
             "gate": verdict.gate.value,
-            "state": self.state(ledger),
+            "state": state,
             "live": policy.live,
             "reasons": verdict.reasons,
             "series": {name: present.series_gate(fold) for name, fold in evidence.series.items()},
@@ -169,24 +206,44 @@ class Judge:
             "worst": list(islice(present.worst(evidence.series), SHOWN_WORST)),
         }
 
+    def look(self, ledger: Ledger, known: Mark | None) -> Sight | None:
+        """Return what the gauges show of a run, or None where they no longer do.
+
+        Args:
+            ledger: of the run.
+            known: of an earlier look; a run that is still as it was then costs next to nothing.
+        """
+        mark = self._mark(ledger, known)
+        if not self.shown(mark):
+            return None
+        return Sight(mark, None if mark == known else self._snapshot(ledger, mark))
+
+    def _mark(self, ledger: Ledger, known: Mark | None) -> Mark:
+        if known is None or known.version != ledger.version:
+            known = Mark(ledger.version, "running", ledger.finished, ledger.last_report)
+        return known._replace(state=self.state(known))
+
     def snapshot(self, ledger: Ledger) -> RunSnapshot:
         """Return a run as the gauges show it."""
-        verdict, evidence = self._live(ledger)
+        return self._snapshot(ledger, self._mark(ledger, None))
+
+    def _snapshot(self, ledger: Ledger, mark: Mark) -> RunSnapshot:
+        verdict, evidence = self._live(ledger, mark.state)
         newest = newest_complete(ledger)
-        totals = ledger.totals("all")
         return RunSnapshot(
             project=ledger.project,
             run=ledger.run,
-            series=totals.series,
-            keys=present.keys(ledger, totals),
-            iteration_keys=present.keys(ledger, newest.table) if newest else [],
+            rules=ledger.rules,
+            bindings=dict(ledger.bindings),
+            totals=ledger.totals("all"),
+            newest=newest.table if newest else Table(),
             iteration=present.last_iteration(ledger),
             complete_iteration=newest.iteration if newest else None,
             ranks_expected=evidence.coverage.expected,
             ranks_reporting=evidence.coverage.reporting,
             incomplete_iterations=len(evidence.coverage.incomplete),
-            last_report=ledger.last_report,
-            finished=ledger.finished,
+            last_report=mark.last_report,
+            finished=mark.finished,
             conflicts=ledger.conflicts,
             gate=verdict.gate,
         )

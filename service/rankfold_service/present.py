@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Protocol
 
 from rankfold import answers
 from rankfold.attempt import Attempt
 from rankfold.coverage import LISTED, Coverage, Missing
 from rankfold.exact import from_units
 from rankfold.fold import Fold, ScalarFold, Table, WorstToken
-from rankfold.ledger import ConflictNote, Ledger
+from rankfold.ledger import Binding, ConflictNote, Ledger
 from rankfold.page import GLOBAL
 from rankfold.partial import number_to_json
-from rankfold.rules import Key, Rule, read_scalar, read_series
+from rankfold.rules import Key, Rule, RuleSet, read_scalar, read_series
 
 
-def keys(ledger: Ledger, table: Table) -> list[Key]:
+class Rulebook(Protocol):
+    """Says how the folds of a run are read: its ledger, or a snapshot of it."""
+
+    @property
+    def rules(self) -> RuleSet:
+        """Which keys a series has."""
+
+    @property
+    def bindings(self) -> Mapping[str, Binding]:
+        """By which rule each scalar is folded."""
+
+
+def keys(run: Rulebook, table: Table) -> list[Key]:
     """Return every key of a table: of its series first, then its scalars."""
     keys = {
         key.name: key
         for series in sorted(table.series)
-        for key in ledger.rules.read_series(series, table.series[series])
+        for key in run.rules.read_series(series, table.series[series])
     }
     for name in sorted(table.scalars):
         fold = table.scalars[name]
-        rule = ledger.bindings[name].rule
+        rule = run.bindings[name].rule
         keys.setdefault(name, Key(name, rule, read_scalar(fold, rule), None, fold))
     return list(keys.values())
 

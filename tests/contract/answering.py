@@ -10,6 +10,7 @@ from rankfold.ledger import Ledger
 from rankfold.reading import iterations, range_totals
 from rankfold_service import present
 from rankfold_service.judge import Ages, Judge
+from rankfold_service.lines import run_lines
 from rankfold_service.store import Store
 
 NOW = 1000.0
@@ -28,7 +29,7 @@ def about(ledger: Ledger) -> dict[str, Any]:
     ends = Selection(first=1, last=4)
     return {
         "run": judge.run(ledger),
-        "snapshot": repr(judge.snapshot(ledger)),
+        "gauges": run_lines(judge.snapshot(ledger)),
         "gates": [
             judge.gate(ledger, Selection(attempts=attempts), policy)
             for attempts in chosen

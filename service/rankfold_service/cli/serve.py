@@ -109,7 +109,7 @@ def assembled(settings: Settings) -> Iterator[tuple[ASGIApp, Tidy]]:
     telemetry.watch_queue(lambda: writer.depth)
     retention = Retention(settings.retain_age, settings.retain_bytes)
     aggregator = Aggregator(writer, rules, ages(settings), retention, time.time)
-    exposition = Exposition(aggregator.snapshot, telemetry, settings.scrape_cache)
+    exposition = Exposition(aggregator.look, telemetry, settings.scrape_cache)
     writer.start()
     try:
         yield create_app(aggregator, exposition, telemetry, tokens, settings), aggregator.forget

@@ -152,7 +152,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple | Iterations):
         return [plain(item) for item in value]
     if is_dataclass(value) and not isinstance(value, Worst | RuleSet):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+        compared = [field.name for field in fields(value) if field.compare]
+        return {name: plain(getattr(value, name)) for name in compared}
     if hasattr(value, "__slots__") and not isinstance(value, Worst):
         return {name: plain(getattr(value, name)) for name in value.__slots__}
     if hasattr(value, "reporters"):

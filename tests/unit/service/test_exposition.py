@@ -1,16 +1,18 @@
-"""What a scrape gets: the gauges, their formats, and how a rendering is shared."""
+"""What a scrape gets: the gauges, their formats, and how a rendering is kept and shared."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, ItemsView, Iterable, Mapping
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
@@ -21,9 +23,11 @@ from rankfold.gate import Gate
 from rankfold.ledger import Ledger
 from rankfold.names import name_fault
 from rankfold.rules import Rule, RuleSet
-from rankfold_service.exposition import OPENMETRICS, TEXT, Exposition, gauges, negotiate
-from rankfold_service.judge import RunSnapshot
+from rankfold_service.exposition import OPENMETRICS, TEXT, Exposition, RunName, negotiate
+from rankfold_service.gauges import FAMILIES
+from rankfold_service.judge import Mark, RunSnapshot, Sight
 from rankfold_service.telemetry import Telemetry
+from support.gauges import Gauges
 from unit.service.snapshots import SERIES, compared, new_ledger, scalar, snapshot_of, tell
 
 Values = dict[tuple[str, ...], float]
@@ -39,22 +43,36 @@ both_formats = pytest.mark.parametrize("form", FORMATS)
 
 
 class Runs:
-    """A source of snapshots that counts how often it is asked, and fails when it is told to."""
+    """A source of sights that notes how it was asked, and fails when it is told to."""
 
     def __init__(self, *runs: RunSnapshot) -> None:
-        self.runs: Sequence[RunSnapshot] = runs
-        self.asked = 0
+        self.asked: list[list[RunName]] = []
         self.failure: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
+        self.sights: dict[RunName, Sight] = {}
+        self._versions = count()
+        self.show(*runs)
 
-    async def __call__(self) -> Sequence[RunSnapshot]:
-        """Return the runs once the gate is open."""
-        self.asked += 1
+    def show(self, *runs: RunSnapshot) -> None:
+        """Show these runs from now on, each as one that has changed."""
+        self.sights = {
+            (run.project, run.run): Sight(
+                Mark(next(self._versions), "running", run.finished, run.last_report), run
+            )
+            for run in runs
+        }
+
+    async def __call__(self, known: Mapping[RunName, Mark]) -> Mapping[RunName, Sight]:
+        """Return the runs once the gate is open, without a snapshot where one is known."""
+        self.asked.append(list(known))
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure
-        return self.runs
+        return {
+            name: Sight(sight.mark, None) if known.get(name) == sight.mark else sight
+            for name, sight in self.sights.items()
+        }
 
 
 class Clock:
@@ -92,7 +110,7 @@ def values(form: str, text: str) -> Values:
 
 def of_runs(*runs: RunSnapshot) -> Values:
     """Return the samples of runs without going through a format."""
-    return samples(gauges(runs))
+    return samples(Gauges(*runs).collect())
 
 
 def gate(verdict: str, project: str = "default", run: str = "r1") -> Values:
@@ -161,10 +179,23 @@ def test_render_writes_what_the_gauges_say(form: str) -> None:
 
 
 @both_formats
+def test_render_writes_what_the_client_library_would(form: str) -> None:
+    """Names, labels, values, types and meanings are those of the library's own rendering."""
+    run = snapshot_of(busy_ledger())
+    registry = CollectorRegistry()
+    registry.register(Gauges(run))
+    encode = {"text": TEXT, "openmetrics": OPENMETRICS}[form].encode
+    theirs = list(PARSERS[form](encode(registry).decode()))
+    ours = list(PARSERS[form](scrape(form, run)))[: len(FAMILIES)]
+    assert len(theirs) == len(FAMILIES)
+    assert ours == theirs
+
+
+@both_formats
 def test_render_gives_every_family_even_without_runs(form: str) -> None:
     """An idle aggregator names all its gauges, so that rules and dashboards can be checked."""
     metrics = {m.name: m for m in PARSERS[form](scrape(form))}
-    families = {family.name for family in gauges([])}
+    families = {family.name for family in FAMILIES}
     assert families == {
         *(f"rankfold_{rule}_value" for rule in ("sum", "max", "min", "mean", "last", "std")),
         *(f"rankfold_iteration_{rule}_value" for rule in ("sum", "max", "min", "mean")),
@@ -187,7 +218,7 @@ def test_render_gives_every_family_even_without_runs(form: str) -> None:
 
 def test_family_names_leave_the_suffixes_of_other_types_alone() -> None:
     """No gauge ends in what counters, summaries and info metrics own; no name stands twice."""
-    ours = [family.name for family in gauges([])]
+    ours = [family.name for family in FAMILIES]
     own = [metric.name for metric in Telemetry().collect()]
     assert not [n for n in ours if n.endswith(("_sum", "_count", "_total", "_bucket", "_info"))]
     assert len({*ours, *own}) == len(ours) + len(own)
@@ -242,19 +273,19 @@ def test_render_writes_a_sum_beyond_the_doubles_as_infinity(form: str) -> None:
     for iteration in (0, 1):
         tell(ledger, scalars=scalar("big", 1.7e308, Rule.SUM, iteration=iteration))
     text = scrape(form, snapshot_of(ledger))
-    assert 'rankfold_sum_value{key="big",project="default",run="r1"} +Inf\n' in text
+    assert 'rankfold_sum_value{project="default",run="r1",key="big"} +Inf\n' in text
 
 
 @both_formats
-def test_render_rounds_integers_to_the_nearest_double(form: str) -> None:
-    """A count beyond 2**53 is the double next to it."""
+def test_render_writes_integers_exactly(form: str) -> None:
+    """A count beyond 2**53 keeps its digits; a reader of doubles rounds it, to the nearest."""
     ledger = new_ledger()
     for iteration, valid in enumerate((2**53 - 1, 2**53 - 1, 5)):
         tell(ledger, compared(iteration, valid=valid))
-    found = values(form, scrape(form, snapshot_of(ledger)))
-    assert only(found, "rankfold_valid_positions") == {
-        ("rankfold_valid_positions", "default", "r1", SERIES): float(2**54 + 3)
-    }
+    text = scrape(form, snapshot_of(ledger))
+    assert f"}} {2**54 + 3}\n" in text
+    found = values(form, text)
+    assert found["rankfold_valid_positions", "default", "r1", SERIES] == 2**54 + 3
 
 
 def test_gauges_keep_a_rule_in_its_own_family() -> None:
@@ -306,19 +337,16 @@ def test_gate_is_one_for_one_status(verdict: Gate) -> None:
     assert only(found, "rankfold_gate") == gate(verdict)
 
 
-def test_render_orders_families_and_samples_the_same_each_time() -> None:
+@both_formats
+def test_render_orders_lines_the_same_each_time(form: str) -> None:
     """The order does not depend on who reported first, so that two scrapes can be compared."""
-    snapshots = []
-    for run in ("b", "a", "c"):
-        ledger = new_ledger(run=run)
-        names = ("y", "x") if run == "b" else ("x", "y")
+    bodies = set()
+    for names in ("xyz", "zxy"):
+        ledger = new_ledger()
         for name in names:
-            tell(ledger, compared(series=name))
-        snapshots.append(snapshot_of(ledger))
-    one = list(gauges(snapshots))
-    assert one == list(gauges(snapshots[::-1]))
-    labels = [tuple(s.labels.values()) for s in one[0].samples]
-    assert labels == sorted(labels)
+            tell(ledger, compared(series=name), scalar(f"loss {name}", 0.5, Rule.MEAN))
+        bodies.add(scrape(form, snapshot_of(ledger)))
+    assert len(bodies) == 1
 
 
 def test_gauges_never_repeat_a_time_series() -> None:
@@ -327,7 +355,7 @@ def test_gauges_never_repeat_a_time_series() -> None:
     ledger = new_ledger(rules=rules)
     tell(ledger, compared(series="a"))
     tell(ledger, compared(series="a_b"))
-    for family in gauges([snapshot_of(ledger)]):
+    for family in Gauges(snapshot_of(ledger)).collect():
         labels = [tuple(sample.labels.values()) for sample in family.samples]
         assert len(labels) == len(set(labels))
 
@@ -351,7 +379,7 @@ def test_render_escapes_newlines(form: str) -> None:
     ledger = new_ledger()
     tell(ledger)
     text = scrape(form, replace(snapshot_of(ledger), run="two\nlines"))
-    assert 'rankfold_conflicts{project="default",run="two\\nlines"} 0.0\n' in text
+    assert 'rankfold_conflicts{project="default",run="two\\nlines"} 0\n' in text
 
 
 def allowed_names(in_path: bool) -> st.SearchStrategy[str]:
@@ -446,7 +474,7 @@ def test_render_is_shared_until_it_is_old() -> None:
         for step, form in ((0.0, "text"), (1.9, "text"), (0.0, "openmetrics"), (0.1, "text")):
             clock.now += step
             await exposition.render(ACCEPTS[form])
-            asked.append(runs.asked)
+            asked.append(len(runs.asked))
         return asked
 
     assert asyncio.run(scenario()) == [1, 1, 2, 3]
@@ -460,7 +488,7 @@ def test_render_without_a_cache_takes_a_snapshot_each_time() -> None:
         exposition = Exposition(runs, Telemetry(), cache_seconds=0.0, clock=Clock())
         for _ in range(3):
             await exposition.render(None)
-        return runs.asked
+        return len(runs.asked)
 
     assert asyncio.run(scenario()) == 3
 
@@ -472,7 +500,7 @@ def test_concurrent_renders_share_one_snapshot() -> None:
         runs = Runs(snapshot_of(busy_ledger()))
         exposition = Exposition(runs, Telemetry(), cache_seconds=0.0)
         answers = await asyncio.gather(*(exposition.render(None) for _ in range(5)))
-        return runs.asked, set(answers)
+        return len(runs.asked), set(answers)
 
     asked, answers = asyncio.run(scenario())
     assert asked == 1
@@ -509,7 +537,7 @@ def test_a_failure_to_write_a_format_is_not_kept() -> None:
         exposition = Exposition(runs, Telemetry())
         with pytest.raises(UnicodeEncodeError):
             await exposition.render(None)
-        runs.runs = [good]
+        runs.show(good)
         body, _ = await exposition.render(None)
         return body
 
@@ -532,29 +560,73 @@ def test_a_scraper_that_hangs_up_leaves_the_others_their_rendering() -> None:
             await first
         runs.gate.set()
         body, _ = await second
-        return body, runs.asked
+        return body, len(runs.asked)
 
     body, asked = asyncio.run(scenario())
     assert b"rankfold_gate" in body
     assert asked == 1
 
 
-class Watched(list[RunSnapshot]):
+class Watched(dict[RunName, Sight]):
     """Runs that note from which threads they are read."""
 
-    threads: set[int]
+    def __init__(self, sights: Mapping[RunName, Sight]) -> None:
+        super().__init__(sights)
+        self.threads: set[int] = set()
 
-    def __iter__(self) -> Iterator[RunSnapshot]:
+    def items(self) -> ItemsView[RunName, Sight]:
         """Note the reading thread."""
         self.threads.add(threading.get_ident())
-        return super().__iter__()
+        return super().items()
 
 
 def test_render_writes_off_the_event_loop() -> None:
     """The loop goes on taking reports while a large scrape is written."""
-    runs = Runs()
-    runs.runs = watched = Watched([snapshot_of(busy_ledger())])
-    watched.threads = set()
-    asyncio.run(Exposition(runs, Telemetry()).render(None))
+    watched = Watched(Runs(snapshot_of(busy_ledger())).sights)
+
+    async def look(_: Mapping[RunName, Mark]) -> Mapping[RunName, Sight]:
+        return watched
+
+    asyncio.run(Exposition(look, Telemetry()).render(None))
     assert len(watched.threads) == 1
     assert threading.get_ident() not in watched.threads
+
+
+def test_render_keeps_the_lines_of_runs_that_did_not_change() -> None:
+    """A run is asked for again by its mark; only what changed is written anew."""
+    first, second = (snapshot_of(busy_ledger()) for _ in range(2))
+    second = replace(second, run="r2")
+
+    async def scenario() -> tuple[list[bytes], list[list[RunName]]]:
+        runs = Runs(first, second)
+        exposition = Exposition(runs, Telemetry(), cache_seconds=0.0)
+        bodies = [(await exposition.render(None))[0] for _ in range(2)]
+        changed = Sight(Mark(99, "running", False, 0.0), replace(first, conflicts=7))
+        runs.sights["default", "r1"] = changed
+        bodies.append((await exposition.render(None))[0])
+        return bodies, runs.asked
+
+    bodies, asked = asyncio.run(scenario())
+    both = [("default", "r1"), ("default", "r2")]
+    assert asked == [[], both, both]
+    assert bodies[0] == bodies[1]
+    conflicts = [only(values("text", b.decode()), "rankfold_conflicts") for b in bodies[1:]]
+    one, other = (("rankfold_conflicts", *name) for name in both)
+    assert conflicts == [{one: 0, other: 0}, {one: 7, other: 0}]
+
+
+def test_render_forgets_runs_that_left() -> None:
+    """A run that is no longer shown is in no later scrape, and nothing is kept of it."""
+
+    async def scenario() -> tuple[bytes, list[list[RunName]]]:
+        runs = Runs(snapshot_of(busy_ledger()))
+        exposition = Exposition(runs, Telemetry(), cache_seconds=0.0)
+        await exposition.render(None)
+        runs.show()
+        await exposition.render(None)
+        body, _ = await exposition.render(None)
+        return body, runs.asked
+
+    body, asked = asyncio.run(scenario())
+    assert b"r1" not in body
+    assert asked == [[], [("default", "r1")], []]

@@ -31,7 +31,7 @@ class Service:
     def __init__(self, writer: Writer, tokens: Tokens, settings: Settings, rules: RuleSet) -> None:
         self.telemetry = Telemetry()
         self.aggregator = Aggregator(writer, rules, Ages(), Retention(), lambda: 1000.0)
-        self.exposition = Exposition(self.aggregator.snapshot, self.telemetry, 0)
+        self.exposition = Exposition(self.aggregator.look, self.telemetry, 0)
         self.app: FastAPI = create_app(
             self.aggregator, self.exposition, self.telemetry, tokens, settings
         )

@@ -1,0 +1,192 @@
+"""Looking at runs for the gauges: only those that changed, a few at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from rankfold.gate import Gate
+from rankfold.ledger import Ledger
+from rankfold.rules import RuleSet
+from rankfold.wire import Report
+from rankfold_service import aggregate
+from rankfold_service.aggregate import Aggregator
+from rankfold_service.judge import Ages, Judge
+from rankfold_service.lines import run_lines
+from rankfold_service.retention import Retention
+from rankfold_service.store.memory import MemoryStore
+from rankfold_service.writer import Writer
+from unit.service.snapshots import compared, new_ledger, tell
+
+AGES = Ages(stale=60, leave_finished=100, leave_stale=200)
+
+
+class Clock:
+    """A clock that stands still until it is set."""
+
+    now = 1000.0
+
+    def __call__(self) -> float:
+        """Return the time that it was set to."""
+        return self.now
+
+
+def begun() -> Ledger:
+    """Return a run of two ranks of which one has reported, at 1000."""
+    ledger = new_ledger()
+    tell(ledger, compared(), world_size=2, commit=0, now=1000.0)
+    return ledger
+
+
+def test_look_at_an_unchanged_run_has_no_snapshot() -> None:
+    """The mark of an earlier look saves making the snapshot again."""
+    ledger, judge = begun(), Judge(AGES, Clock())
+    first = judge.look(ledger, None)
+    assert first is not None
+    assert first.snapshot is not None
+    again = judge.look(ledger, first.mark)
+    assert again is not None
+    assert again == (first.mark, None)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda ledger: tell(ledger, compared(), rank=1),
+        lambda ledger: tell(ledger, compared()),
+        lambda ledger: tell(ledger, commit=0, rank=1),
+        lambda ledger: tell(ledger, attempt=1),
+        lambda ledger: ledger.finish(0),
+    ],
+    ids=["partial", "duplicate", "commit", "attempt", "finish"],
+)
+def test_look_sees_every_change(change: Callable[[Ledger], None]) -> None:
+    """Whatever is taken into the books makes a new snapshot, though the clock stands still."""
+    ledger, judge = begun(), Judge(AGES, Clock())
+    first = judge.look(ledger, None)
+    assert first is not None
+    change(ledger)
+    second = judge.look(ledger, first.mark)
+    assert second is not None
+    assert second.snapshot is not None
+    assert run_lines(second.snapshot) == run_lines(judge.snapshot(ledger))
+
+
+def test_look_sees_another_ledger_of_the_same_run() -> None:
+    """A run that was deleted and began anew is another, however alike it is."""
+    judge = Judge(AGES, Clock())
+    first = judge.look(begun(), None)
+    assert first is not None
+    second = judge.look(begun(), first.mark)
+    assert second is not None
+    assert second.snapshot is not None
+
+
+def test_look_sees_that_a_silent_run_became_stale() -> None:
+    """Time alone changes the live verdict: nothing is in progress any more."""
+    clock = Clock()
+    ledger, judge = begun(), Judge(AGES, clock)
+    first = judge.look(ledger, None)
+    assert first is not None
+    assert first.snapshot is not None
+    clock.now += AGES.stale + 1
+    second = judge.look(ledger, first.mark)
+    assert second is not None
+    assert second.snapshot is not None
+    assert (first.snapshot.gate, second.snapshot.gate) == (Gate.NO_DATA, Gate.INCOMPLETE)
+
+
+@pytest.mark.parametrize(
+    ("finished", "limit"), [(True, AGES.leave_finished), (False, AGES.leave_stale)]
+)
+def test_look_no_longer_shows_what_has_left(finished: bool, limit: float) -> None:
+    """A run leaves after its time, known or not, and its books stay as they are."""
+    clock = Clock()
+    ledger, judge = begun(), Judge(AGES, clock)
+    if finished:
+        ledger.finish(0)
+    clock.now += limit
+    shown = judge.look(ledger, None)
+    assert shown is not None
+    clock.now += 1
+    assert judge.look(ledger, None) is None
+    assert judge.look(ledger, shown.mark) is None
+
+
+class Counted(MemoryStore):
+    """A store that notes which run is read, and may do something before it."""
+
+    def __init__(self) -> None:
+        super().__init__(RuleSet())
+        self.read: list[str] = []
+        self.before: Callable[[str], None] = lambda run: None
+
+    def run(self, project: str, run: str) -> Ledger:
+        """Return a run, after what was to be done."""
+        self.read.append(run)
+        self.before(run)
+        return super().run(project, run)
+
+
+def looking(
+    store: MemoryStore, what: Callable[[Aggregator], Awaitable[object]], *runs: str
+) -> object:
+    """Return what comes of asking an aggregator of a store that knows some runs."""
+    for run in runs:
+        store.apply(Report(run, 0), time.time())
+    writer = Writer(store)
+    aggregator = Aggregator(writer, RuleSet(), Ages(), Retention(), time.time)
+
+    async def ask() -> object:
+        writer.start()
+        try:
+            return await what(aggregator)
+        finally:
+            writer.close()
+
+    return asyncio.run(ask())
+
+
+async def names_seen(aggregator: Aggregator) -> list[str]:
+    """Return the names of the runs that the gauges show."""
+    return [run for _, run in await aggregator.look({})]
+
+
+def test_look_returns_runs_in_order() -> None:
+    """Runs come by project and name, whatever was reported first."""
+    assert looking(MemoryStore(RuleSet()), names_seen, "c", "a", "b") == ["a", "b", "c"]
+
+
+def test_look_leaves_out_a_run_that_was_deleted_meanwhile() -> None:
+    """A run that goes away between two turns is no error."""
+    store = Counted()
+    store.before = lambda run: store.delete("default", "b") if run == "a" else None
+    assert looking(store, names_seen, "a", "b", "c") == ["a", "c"]
+
+
+def test_reports_are_taken_between_two_runs_of_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a turn used up by each run, a report that came during the first is in the second."""
+    monkeypatch.setattr(aggregate, "LOOK_SECONDS", 0.0)
+    store = Counted()
+
+    async def look(aggregator: Aggregator) -> object:
+        loop = asyncio.get_running_loop()
+        told: list[asyncio.Task[object]] = []
+
+        def tell_b() -> None:
+            told.append(loop.create_task(aggregator.ingest(Report("b", 1))))
+
+        def before(run: str) -> None:
+            if run == "a":
+                loop.call_soon_threadsafe(tell_b)
+
+        store.before = before
+        sights = await aggregator.look({})
+        await told[0]
+        snapshot = sights["default", "b"].snapshot
+        return snapshot and snapshot.ranks_reporting
+
+    assert looking(store, look, "a", "b") == 2
