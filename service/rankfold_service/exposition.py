@@ -19,7 +19,7 @@ RunName = tuple[str, str]
 
 # For how long lines are written before other threads get their turn, and for how long they do:
 # far less than the interpreter would let them wait.
-TURN_SECONDS = 0.0005
+TURN_SECONDS = 0.001
 REST_SECONDS = 0.0002
 
 OPENMETRICS_TYPE = "application/openmetrics-text"

@@ -17,6 +17,7 @@ from tests.bench import (
     peers_bench,
     reads_bench,
     scale_bench,
+    scrape_bench,
     storage_bench,
 )
 from tests.bench.processes import RESULTS, machine
@@ -37,6 +38,7 @@ BENCHMARKS: dict[str, Callable[..., Rows | dict[str, Rows]]] = {
     "peers": peers_bench.run,
     "reads": reads_bench.run,
     "scale": scale_bench.run,
+    "scrape": scrape_bench.run,
     "storage": storage_bench.run,
 }
 # What can be chosen of the benchmark that is named first.

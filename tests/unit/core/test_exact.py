@@ -118,7 +118,14 @@ def test_deviation_is_the_root_of_exact_moments(values: list[float], times: int)
 
 @pytest.mark.parametrize(
     ("values", "expected"),
-    [([3.0], 0.0), ([1.0, 3.0], 1.0), ([0.0, 0.0], 0.0), ([1e8, 1e8 + 2], 1.0)],
+    [
+        ([3.0], 0.0),
+        ([1.0, 3.0], 1.0),
+        ([0.0, 0.0], 0.0),
+        ([1e8, 1e8 + 2], 1.0),
+        ([0.0, 2.0**500], 2.0**499),
+        ([0.0, 2.0**-500], 2.0**-501),
+    ],
 )
 def test_deviation_of_plain_numbers_is_plain(values: list[float], expected: float) -> None:
     """Numbers whose deviation is a whole number give it."""

@@ -241,6 +241,13 @@ def test_metrics_are_negotiated(service: Service) -> None:
     assert answer.text.endswith("# EOF\n")
 
 
+def test_metrics_answer_head(service: Service) -> None:
+    """HEAD says of the scrape what GET would."""
+    answers = [service.call(method, "/metrics") for method in ("GET", "HEAD")]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert len({answer.headers["content-type"] for answer in answers}) == 1
+
+
 def test_too_much_at_once_says_when_to_come_back(service: Service, monkeypatch: Any) -> None:
     """What was not applied for load may be sent again."""
 
