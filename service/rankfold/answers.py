@@ -134,9 +134,14 @@ class RankAnswer(TypedDict):
 
 
 class RanksAnswer(TypedDict):
-    """A page of ranks, ascending; expected ranks that never reported are among them."""
+    """A page of ranks, ascending; expected ranks that never reported are among them.
+
+    What is missing was looked for in the first incomplete iterations, up to `missing_until`; null
+    says that there are no more.
+    """
 
     items: list[RankAnswer]
+    missing_until: int | None
     next: int | None
 
 

@@ -176,19 +176,29 @@ def _absent(attempt: Attempt, series: Collection[str], first: int, last: int) ->
 
 def missing_by_rank(
     ledger: Ledger, selection: Selection, ranks: Collection[int]
-) -> dict[int, list[Missing]]:
-    """Return what each of the ranks owes over a selection, the first `LISTED` of it."""
+) -> tuple[dict[int, list[Missing]], int | None]:
+    """Return what each of the ranks owes of the first `LISTED` incomplete iterations.
+
+    To look at more would make the answer wait for as many pages as a run has iterations, when
+    one rank of it died long ago.
+
+    Returns:
+        by rank, the first `LISTED` of it; and the last iteration that was looked at, or None
+        where all were.
+    """
     owed: dict[int, list[Missing]] = {rank: [] for rank in ranks}
     judged = judged_attempts(ledger, selection)
     series = selection.series or _effective_series(judged, selection)
-    for attempt, last in judged:
-        for iteration in _between(attempt.incomplete, selection.first, last):
-            waiting = [rank for rank in ranks if len(owed[rank]) < LISTED]
-            if not waiting:
-                return owed
-            for missing in _missing(attempt, iteration, series, waiting):
-                owed[missing.rank].append(missing)
-    return {rank: missing[:LISTED] for rank, missing in owed.items()}
+    gaps = [
+        (attempt, iteration)
+        for attempt, last in judged
+        for iteration in _between(attempt.incomplete, selection.first, last)
+    ]
+    for attempt, iteration in gaps[:LISTED]:
+        for missing in _missing(attempt, iteration, series, ranks):
+            owed[missing.rank].append(missing)
+    until = gaps[LISTED - 1][1] if len(gaps) > LISTED else None
+    return {rank: missing[:LISTED] for rank, missing in owed.items()}, until
 
 
 def _between(iterations: Collection[int], first: int | None, last: int | None) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby, islice
 
@@ -37,13 +37,19 @@ def iterations(
 
 def range_totals(ledger: Ledger, selection: Selection) -> Table:
     """Return the folds of a selection's iterations; from what is kept ready where it is whole."""
+    attempts = _attempts(ledger, selection)
+    return Table.union(_range_of(attempt, selection, last) for attempt, last in attempts)
+
+
+def _range_of(attempt: Attempt, selection: Selection, last: int | None) -> Table:
     if selection.whole:
-        return ledger.totals(selection.attempts)
-    return Table.union(
-        attempt.page(iteration).table
-        for attempt, last in _attempts(ledger, selection)
-        for iteration in attempt.paged.between(selection.first, last)
-    )
+        scope = attempt.effective if selection.attempts == "effective" else attempt.everything
+        return scope.table
+    return _united(attempt, attempt.paged.between(selection.first, last))
+
+
+def _united(attempt: Attempt, iterations: Iterable[int]) -> Table:
+    return Table.union(attempt.page(iteration).table for iteration in iterations)
 
 
 def settled_series(
@@ -60,23 +66,29 @@ def settled_series(
         exact: read every page where that is needed to tell a maximum; without it, that may
             be the one of all iterations.
     """
-    whole = range_totals(ledger, selection).series
-    left_out = {
-        (attempt.number, iteration)
-        for attempt, last in judged_attempts(ledger, selection)
-        for iteration in waiting
-        if iteration in attempt.covered and (last is None or iteration <= last)
-    }
-    part = Table.union(ledger.attempts[a].page(i).table for a, i in left_out).series
-    if exact and not all(whole[name].tells_max_without(fold) for name, fold in part.items()):
-        rest = (
-            attempt.page(iteration).table
-            for attempt, last in _attempts(ledger, selection)
-            for iteration in attempt.paged.between(selection.first, last)
-            if (attempt.number, iteration) not in left_out
-        )
-        return Table.union(rest).series
-    return {name: fold.without(part.get(name, Fold())) for name, fold in whole.items()}
+    judged = {attempt.number: last for attempt, last in judged_attempts(ledger, selection)}
+    found = Table()
+    for attempt, last in _attempts(ledger, selection):
+        end = judged[attempt.number]
+        part = {i for i in waiting if i in attempt.covered and (end is None or i <= end)}
+        found.add(_settled(attempt, selection, last, part, exact))
+    return found.series
+
+
+def _settled(
+    attempt: Attempt, selection: Selection, last: int | None, part: set[int], exact: bool
+) -> Table:
+    """Return the folds of one attempt's series without a part, by way of the fewest pages."""
+    within = attempt.covered.within(selection.first, last)
+    if 2 * len(part) <= len(within):
+        whole = _range_of(attempt, selection, last)
+        left_out = _united(attempt, part).series
+        if not exact or all(whole.series[n].tells_max_without(f) for n, f in left_out.items()):
+            rest = Table()
+            rest.series = {n: f.without(left_out.get(n, Fold())) for n, f in whole.series.items()}
+            return rest
+    others = (i for i in attempt.covered.between(selection.first, last) if i not in part)
+    return _united(attempt, others)
 
 
 def newest_complete(ledger: Ledger) -> IterationFolds | None:

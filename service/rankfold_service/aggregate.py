@@ -163,9 +163,10 @@ class Aggregator:
         def read(store: Store) -> answers.RanksAnswer:
             ledger = store.run(project, run)
             shown, more = _ranks(ledger, attempts, limit, after)
-            owed = missing_by_rank(ledger, Selection(attempts=attempts), shown)
+            owed, until = missing_by_rank(ledger, Selection(attempts=attempts), shown)
             return {
                 "items": [_rank(ledger, attempts, rank, owed[rank]) for rank in shown],
+                "missing_until": until,
                 "next": more,
             }
 

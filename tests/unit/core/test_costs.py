@@ -170,3 +170,19 @@ def test_reports_and_clean_verdicts_load_no_page() -> None:
     ledger.totals("effective")
     reading.newest_complete(ledger)
     assert shelf.loads == 0
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_live_verdict_of_a_run_without_commits_loads_no_page(exact: bool) -> None:
+    """Where every iteration is in progress, what is settled is nothing, and costs nothing."""
+    shelf = Shelf()
+    ledger = shelf.ledger()
+    for attempt in (0, 1):
+        for iteration in range(30 * attempt, 50):
+            ledger.apply(report(0, [dirty(iteration, 0)], attempt=attempt), 1.0)
+        shelf.save(ledger, KEPT_ITERATIONS)
+    everything = Selection(attempts="effective")
+    waiting = coverage(ledger, everything, 0).open
+    shelf.loads = 0
+    settled = reading.settled_series(ledger, everything, waiting, exact=exact)
+    assert (len(waiting), settled, shelf.loads) == (50, {}, 0)

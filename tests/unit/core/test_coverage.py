@@ -184,26 +184,24 @@ def test_missing_by_rank_lists_what_each_owes() -> None:
         full(0, 5, attempt=1, world_size=2),
     )
     owed = [Missing(0, 0, 0, SERIES, (1,)), Missing(2, 0, 0)]
-    assert missing_by_rank(ledger, Selection(), [0])[0] == owed
-    assert missing_by_rank(ledger, Selection(last=1), [0])[0] == owed[:1]
-    assert missing_by_rank(ledger, Selection(first=1), [0])[0] == owed[1:]
-    assert missing_by_rank(ledger, Selection(attempts=1), [0])[0] == []
-    assert missing_by_rank(ledger, Selection(), [0, 1]) == {
-        0: owed,
-        1: [Missing(2, 0, 1), Missing(5, 1, 1)],
-    }
+    assert missing_by_rank(ledger, Selection(), [0]) == ({0: owed}, None)
+    assert missing_by_rank(ledger, Selection(last=1), [0]) == ({0: owed[:1]}, None)
+    assert missing_by_rank(ledger, Selection(first=1), [0]) == ({0: owed[1:]}, None)
+    assert missing_by_rank(ledger, Selection(attempts=1), [0]) == ({0: []}, None)
+    both = {0: owed, 1: [Missing(2, 0, 1), Missing(5, 1, 1)]}
+    assert missing_by_rank(ledger, Selection(), [0, 1]) == (both, None)
 
 
 def test_missing_by_rank_stops_at_what_is_listed() -> None:
-    """A rank that is far behind is told the first hundred things, at the cost of a hundred."""
+    """However far a rank is behind, only the first hundred gaps are looked at, and it says so."""
     shelf = Shelf()
     ledger = shelf.ledger()
     ledger.apply(full(0, *range(300), world_size=2), 1.0)
     shelf.save(ledger, keep=0)
     before = shelf.loads
-    owed = missing_by_rank(ledger, Selection(), [1])[1]
-    assert owed == [Missing(i, 0, 1) for i in range(LISTED)]
-    assert shelf.loads - before == LISTED
+    owed, until = missing_by_rank(ledger, Selection(), [0, 1])
+    assert owed == {0: [], 1: [Missing(i, 0, 1) for i in range(LISTED)]}
+    assert (until, shelf.loads - before) == (LISTED - 1, LISTED)
 
 
 def test_coverage_of_everything_loads_no_page_of_what_is_complete() -> None:
