@@ -59,8 +59,8 @@ def add_ranks(subparsers: options.Subparsers) -> None:
         subparsers,
         "ranks",
         show_ranks,
-        "Prints, per rank, its last iteration and report, what it counted, and how much is missing\n"
-        "of the first 100 incomplete iterations. Expected ranks that never reported are listed too.",
+        "Prints, per rank, its last iteration and report, what it counted, and how much it owes\n"
+        "of the first 100 incomplete iterations. Expected ranks that never reported are listed.",
         f"example:\n  rankfold ranks my-run\n\n{CODES}",
     )
     options.add_run(parser)
