@@ -1,4 +1,7 @@
-"""Reads against history length: what a total or a scrape costs must not grow with a run."""
+"""Reads against history length: what a total or a scrape costs must not grow with a run.
+
+The long history has 6.4 million partials; filling it takes minutes. `--quick` has a shorter one.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,11 @@ from rankfold_service.store.sqlite import SqliteStore
 
 RUN = "history"
 SERIES = "training/rollout_logprobs"
-RANKS = 8
-MICROBATCHES = 2
+RANKS = 64
+MICROBATCHES = 1
 BLOCK = 50
-HISTORIES = (10, 1_000, 10_000)
+HISTORIES = (1_000, 100_000)
+QUICK = (1_000, 4_000)
 ROUNDS = 40
 
 Read = Callable[[httpx.Client], httpx.Response]
@@ -33,7 +37,7 @@ Read = Callable[[httpx.Client], httpx.Response]
 
 def run(*, quick: bool = False) -> list[dict[str, Any]]:
     """Return a row for each read: its median time by history, and ratios to the shortest."""
-    histories = HISTORIES[:2] if quick else HISTORIES
+    histories = QUICK if quick else HISTORIES
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(dir=RESULTS.resolve())))
         servers = {}
@@ -82,15 +86,21 @@ def _report(rank: int, iterations: range) -> Report:
 
 
 def _reads(length: int) -> dict[str, Read]:
-    base = f"/api/v1/projects/default/runs/{RUN}"
-    newest = {"from": max(0, length - 10), "limit": 10}
+    runs = "/api/v1/projects/default/runs"
+    base = f"{runs}/{RUN}"
+    newest = {"from": length - 10, "limit": 10}
+    middle = {"after": length // 2, "limit": 10}
     openmetrics = {"Accept": "application/openmetrics-text; version=1.0.0"}
     return {
         "totals": lambda client: client.get(f"{base}/totals"),
         "totals of a rank": lambda client: client.get(f"{base}/totals", params={"rank": 3}),
         "gate": lambda client: client.get(f"{base}/gate"),
+        "live gate": lambda client: client.get(f"{base}/gate", params={"live": True}),
+        "runs": lambda client: client.get(runs),
         "ranks": lambda client: client.get(f"{base}/ranks"),
+        "worst": lambda client: client.get(f"{base}/worst"),
         "newest 10 iterations": lambda client: client.get(f"{base}/iterations", params=newest),
+        "10 in the middle": lambda client: client.get(f"{base}/iterations", params=middle),
         "first 10 iterations": lambda client: client.get(f"{base}/iterations?limit=10"),
         "/metrics, text": lambda client: client.get("/metrics"),
         "/metrics, OpenMetrics": lambda client: client.get("/metrics", headers=openmetrics),
