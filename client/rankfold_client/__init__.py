@@ -5,12 +5,13 @@ from rankfold.partial import Partial, Worst
 # What needs no torch, such as flushing a spool, works where there is none.
 try:
     from rankfold_client.compare import compare
+    from rankfold_client.compiled import warm_up
     from rankfold_client.reporter import Reporter
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
 
-__all__ = ["Partial", "Reporter", "Worst", "compare"]
+__all__ = ["Partial", "Reporter", "Worst", "compare", "warm_up"]
 
 
 def __getattr__(name: str) -> object:

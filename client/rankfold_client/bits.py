@@ -58,6 +58,19 @@ def units(bits: int) -> int:
     return fraction if exponent == 0 else (fraction | 1 << 52) << (exponent - 1)
 
 
+def steps(a: int, b: int, width: int) -> int:
+    """Return how many numbers of a format of that width lie between two patterns.
+
+    0 where either is not finite.
+    """
+    sign = 1 << width - 1
+    infinity = 0x7FF << 52 if width == 64 else 0xFF << 23
+    x, y = a & sign - 1, b & sign - 1
+    if max(x, y) >= infinity:
+        return 0
+    return x + y if (a ^ b) & sign else abs(x - y)
+
+
 def nearest_double(total: int) -> float:
     """Return the double nearest to a sum in units of 2**-1074.
 

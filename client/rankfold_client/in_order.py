@@ -1,0 +1,72 @@
+"""Hands items on in the order in which they came, though some wait for an accelerator."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from rankfold.partial import Partial
+from rankfold_client.pending import Pending
+from rankfold_client.report import Item
+
+# How often whoever hands on looks again, in seconds, while something waits.
+POLL = 0.01
+
+# What makes an item, and the partial that it waits for.
+_Waiting = tuple[Callable[[], Item], Pending | None]
+
+
+class InOrder:
+    """The way of items to the outbox: behind a pending one all others wait, so a commit too.
+
+    Training only ever puts; a thread of the background calls `advance`.
+
+    Args:
+        put: takes an item that is ready; says how many are ready to be sent, 0 where it had no
+            room.
+        give_up: is told why an item is given up, once for each.
+        most: how many may wait; beyond, the newest is given up.
+    """
+
+    def __init__(
+        self, put: Callable[[Item], int], give_up: Callable[[str], None], most: int
+    ) -> None:
+        self._put, self._give_up, self._most = put, give_up, most
+        self._waiting: deque[_Waiting] = deque()
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def put(self, item: Item) -> int:
+        """Hand an item on, or queue it where something waits before it; as `put` says."""
+        with self._lock:
+            return self._queue(lambda: item, None) if self._waiting else self._put(item)
+
+    def put_pending(self, pending: Pending, make: Callable[[Partial], Item]) -> int:
+        """Queue what `make` makes of a partial once that is known; see `put`."""
+        with self._lock:
+            return self._queue(lambda: make(pending.result()), pending)
+
+    def advance(self) -> None:
+        """Hand on what does not wait any more; never waits for the accelerator."""
+        with self._lock:
+            while self._waiting:
+                make, pending = self._waiting[0]
+                if pending is not None and not pending.ready():
+                    return
+                self._waiting.popleft()
+                try:
+                    item = make()
+                except (ValueError, RuntimeError) as error:
+                    self._give_up(str(error))
+                else:
+                    self._put(item)
+
+    def _queue(self, make: Callable[[], Item], pending: Pending | None) -> int:
+        if len(self._waiting) >= self._most:
+            self._give_up("the accelerator is too far behind")
+            return 0
+        self._waiting.append((make, pending))
+        return len(self._waiting)
