@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
@@ -21,11 +23,26 @@ R = TypeVar("R")
 
 
 def _outside_graphs(function: Callable[P, R]) -> Callable[P, R]:
-    """Return the function as one that torch.compile breaks its graph for and leaves alone."""
-    disable = cast("Callable[[Callable[P, R]], Callable[P, R]]", torch.compiler.disable)
-    return disable(function)
+    """Return the function as one that torch.compile breaks its graph for and leaves alone.
+
+    That is what torch.compiler.disable is for, but it imports the compiler, which takes longer
+    than all of torch: it is asked only once the compiler is there.
+    """
+    guarded: list[Callable[P, R]] = []
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        if "torch._dynamo" not in sys.modules:
+            return function(*args, **kwargs)
+        if not guarded:
+            disable = cast("Callable[[Callable[P, R]], Callable[P, R]]", torch.compiler.disable)
+            guarded.append(disable(function))
+        return guarded[0](*args, **kwargs)
+
+    return call
 
 
+@_outside_graphs
 def compare(
     a: Tensor,
     b: Tensor,
@@ -62,7 +79,7 @@ def compare(
             dtypes do not fit, or the mask holds another value.
         RuntimeError: a graph is being captured on the accelerator, or it failed.
     """
-    found = begin(a, b, mask, token_ids=token_ids, sample_ids=sample_ids)
+    found = _begin(a, b, mask, token_ids, sample_ids)
     return found if isinstance(found, Partial) else found.result()
 
 
@@ -79,6 +96,16 @@ def begin(
 
     Nothing in it waits for the accelerator. Arguments and errors are those of `compare`.
     """
+    return _begin(a, b, mask, token_ids, sample_ids)
+
+
+def _begin(
+    a: Tensor,
+    b: Tensor,
+    mask: Tensor | None,
+    token_ids: Tensor | None,
+    sample_ids: Sequence[Any] | None,
+) -> Partial | Pending:
     given = operands(a, b, mask, token_ids, sample_ids)
     with torch.inference_mode():
         if given.a.device.type != "cpu" and given.a.numel():

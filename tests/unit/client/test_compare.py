@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import itertools
 import math
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +14,8 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import rankfold_client as rf
 from rankfold_client.kernels import block_size
@@ -179,7 +184,7 @@ def test_compare_is_never_part_of_the_graph() -> None:
 
 
 def test_compare_inside_a_compiled_function_breaks_its_graph_only() -> None:
-    """A function under torch.compile that compares still gives the partial."""
+    """A function under torch.compile that compares still gives the partial, each time."""
     found: list[rf.Partial] = []
 
     @torch.compile(backend="eager")
@@ -188,8 +193,73 @@ def test_compare_inside_a_compiled_function_breaks_its_graph_only() -> None:
         found.append(rf.compare(x, y))
         return y * 2
 
-    assert step(torch.zeros(4)).tolist() == [2.0] * 4
-    assert [p.count for p in found] == [4]
+    for size in (4, 4, 5):
+        assert step(torch.zeros(size)).tolist() == [2.0] * size
+    assert [p.count for p in found] == [4, 4, 5]
+
+
+def test_compare_leaves_the_graph_compiler_alone_where_nobody_uses_it() -> None:
+    """Importing it takes longer than importing torch."""
+    code = """
+import sys, torch, rankfold_client as rf
+assert rf.compare(torch.zeros(2), torch.ones(2)).count == 2
+assert "torch._dynamo" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+class Watching(TorchFunctionMode):
+    """A mode that does nothing but look on."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call what is called."""
+        return func(*args, **kwargs or {})
+
+
+class WatchingBelow(TorchDispatchMode):
+    """Likewise, below autograd."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Call what is called."""
+        return func(*args, **kwargs or {})
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        Watching,
+        WatchingBelow,
+        torch.no_grad,
+        torch.inference_mode,
+        lambda: torch.device("meta"),
+        lambda: torch.autocast("cpu", torch.bfloat16),
+        lambda: torch.autograd.detect_anomaly(check_nan=True),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Anomaly Detection")
+def test_compare_is_the_same_in_any_mode(mode: Callable[[], AbstractContextManager[Any]]) -> None:
+    """What the caller's code runs in changes nothing."""
+    a, b, mask = noisy(3, 1000)
+    b[1, 7], mask[1, 7] = math.inf, True
+    ids = torch.arange(3000).view(3, 1000)
+    want = rf.compare(a, b, mask, token_ids=ids)
+    with mode():
+        assert rf.compare(a, b, mask, token_ids=ids) == want
+
+
+def test_compare_ignores_a_default_dtype() -> None:
+    """What torch makes floats of by default does not matter to a comparison."""
+    a, b, mask = noisy(3, 1000)
+    want = rf.compare(a, b, mask)
+    torch.set_default_dtype(torch.float16)
+    try:
+        assert rf.compare(a, b, mask) == want
+    finally:
+        torch.set_default_dtype(torch.float32)
 
 
 def test_compare_ignores_a_default_device() -> None:
