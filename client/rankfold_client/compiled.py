@@ -65,31 +65,41 @@ class Found(ctypes.Structure):
 Kernel = Callable[..., None]
 
 
-def build(compiler: str) -> dict[torch.dtype, Kernel]:
+def build(compiler: str, folder: Path) -> dict[torch.dtype, Kernel]:
     """Return the kernel for each compared dtype, built by this compiler for this machine.
 
-    Nothing is left on the disk, so there is no cache that could be stale, foreign or read-only.
+    Args:
+        compiler: its path.
+        folder: where to; nothing in it is needed afterwards.
 
     Raises:
-        OSError: what was built cannot be written or loaded.
-        subprocess.SubprocessError: the compiler failed.
+        OSError: the compiler failed, or what it built cannot be loaded.
     """
-    with tempfile.TemporaryDirectory(prefix="rankfold-") as folder:
-        return {
-            dtype: _load(_compile(compiler, f"-DWIDE={wide}", Path(folder, f"{wide}.so")))
-            for wide, dtype in enumerate((torch.float32, torch.float64))
-        }
+    return {
+        dtype: _load(_compile(compiler, f"-DWIDE={wide}", folder / f"{wide}.so"))
+        for wide, dtype in enumerate((torch.float32, torch.float64))
+    }
 
 
 def _compile(compiler: str, wide: str, target: Path) -> Path:
     command = [compiler, *_FLAGS, wide, str(_SOURCE), "-o", str(target), "-lm"]
+    said = target.with_suffix(".txt")
     # A compiler that does not know its own machine builds for any of the kind.
-    native = subprocess.run(  # noqa: S603
-        [*command, "-march=native"], capture_output=True, timeout=SECONDS, check=False
-    )
-    if native.returncode:
-        subprocess.run(command, capture_output=True, timeout=SECONDS, check=True)  # noqa: S603
-    return target
+    for flags in (["-march=native"], []):
+        # No pipe, of which a process forked meanwhile would keep an end open.
+        with said.open("wb") as errors:
+            ended = subprocess.run(  # noqa: S603
+                command + flags,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                close_fds=False,
+                timeout=SECONDS,
+                check=False,
+            )
+        if ended.returncode == 0:
+            return target
+    lines = said.read_text(errors="replace").splitlines()
+    raise OSError(f"{compiler} failed: {lines[0] if lines else 'it said nothing'}")
 
 
 def _load(library: Path) -> Kernel:
@@ -104,21 +114,32 @@ class Preparation:
     """The build of one process, in a thread that dies with it.
 
     Args:
-        compiler: its path; None where there is none.
+        compiler: its path; None where nothing is to be built.
+        why: what is told of that.
     """
 
-    def __init__(self, compiler: str | None) -> None:
+    def __init__(self, compiler: str | None, why: str = "there is no C compiler") -> None:
         self.kernels: dict[torch.dtype, Kernel] = {}
-        self._compiler = compiler
+        self._compiler, self._why = compiler, why
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rankfold-build", daemon=True)
-        self._starting = threading.Lock()
+        self._starting, self._begun = threading.Lock(), False
 
     def start(self) -> None:
         """Begin, unless that was done."""
         with self._starting:
-            if self._thread.ident is None:
-                self._thread.start()
+            if self._begun:
+                return
+            self._begun = True
+            # Here, as the thread must not hold a lock of tempfile's when the process forks.
+            try:
+                folder = tempfile.TemporaryDirectory(prefix="rankfold-")
+            except OSError as error:
+                self._stay_eager(error)
+                return
+            run = threading.Thread(
+                target=self._run, args=(folder,), name="rankfold-build", daemon=True
+            )
+            run.start()
 
     def wait(self, timeout: float) -> bool:
         """Return whether the kernels are there, after waiting for them."""
@@ -130,39 +151,41 @@ class Preparation:
         """Whether there is nothing to wait for any more."""
         return self._over.is_set()
 
-    def _run(self) -> None:
+    def _run(self, folder: tempfile.TemporaryDirectory[str]) -> None:
+        """Build; nothing stays on the disk, so no cache can be stale, foreign or read-only."""
         try:
-            if self._compiler is None:
-                log.info("comparisons stay eager: there is no C compiler")
-            else:
-                self.kernels = build(self._compiler)
-        except (OSError, subprocess.SubprocessError) as error:
-            log.warning("comparisons stay eager, which is slower: %s", _told(error))
+            with folder as name:
+                if self._compiler is not None:
+                    self.kernels = build(self._compiler, Path(name))
+                elif self._why:
+                    log.info("comparisons stay eager: %s", self._why)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            self._stay_eager(error)
         finally:
             self._over.set()
 
-
-def _told(error: Exception) -> str:
-    said = getattr(error, "stderr", None) or b""
-    lines = said.decode(errors="replace").strip().splitlines()
-    return f"{error}: {lines[0]}" if lines else str(error)
+    def _stay_eager(self, error: Exception) -> None:
+        log.warning("comparisons stay eager, which is slower: %s", error)
+        self._over.set()
 
 
-def _new() -> Preparation:
-    wanted = os.environ.get("RANKFOLD_COMPILE", "").lower() not in _OFF
+def wanted() -> Preparation:
+    """Return the preparation that the environment asks for."""
+    if os.environ.get("RANKFOLD_COMPILE", "").lower() in _OFF:
+        return Preparation(None, "")
     names = (os.environ.get("CC"), "cc", "gcc", "clang")
     paths = (shutil.which(name) for name in names if name)
-    return Preparation(next((path for path in paths if path), None) if wanted else None)
+    return Preparation(next((path for path in paths if path), None))
 
 
-_preparation = _new()
+_preparation = wanted()
 
 
 def _after_fork() -> None:
     # The thread of an unfinished build is the parent's.
     global _preparation  # noqa: PLW0603
     if not _preparation.over:
-        _preparation = _new()
+        _preparation = wanted()
 
 
 if hasattr(os, "register_at_fork"):
