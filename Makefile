@@ -62,7 +62,7 @@ dashboards: install ## write what is built in docker/: Grafana's dashboards, the
 	PYTHONPATH=docker $(BIN)/python -m rankfold_deploy
 
 bench: install ## benchmarks: prints ratios, writes bench-results/
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m tests.bench $(ARGS)
 
 build: install ## the wheel and the sdist, in dist/
 	$(BIN)/python -m build --quiet

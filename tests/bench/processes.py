@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
+from statistics import median
+from tempfile import TemporaryFile
 
 import httpx
 from tests.support.server import free_port
@@ -30,9 +32,22 @@ def machine() -> dict[str, object]:
         "system": platform.platform(),
         "python": platform.python_version(),
         "sqlite": sqlite3.sqlite_version,
-        "load_average": os.getloadavg()[0],
+        "load_average": round(os.getloadavg()[0], 2),
+        "fsync_ms": round(1e3 * _fsync_seconds(), 2),
         **{name: version(name) for name in _LIBRARIES},
     }
+
+
+def _fsync_seconds() -> float:
+    """Return the median time in which the disk takes a block for good."""
+    seconds = []
+    with TemporaryFile(dir=RESULTS) as file:
+        for _ in range(50):
+            started = time.perf_counter()
+            os.write(file.fileno(), bytes(4096))
+            os.fsync(file.fileno())
+            seconds.append(time.perf_counter() - started)
+    return median(seconds)
 
 
 def _processor() -> str:
