@@ -23,7 +23,7 @@ class Iterations:
         """Enter an iteration; entering it again changes nothing."""
         if not self._sorted or iteration > self._sorted[-1]:
             self._sorted.append(iteration)
-        elif iteration not in self:
+        elif iteration != self._sorted[-1] and iteration not in self:
             insort(self._sorted, iteration)
 
     def within(self, first: int | None, last: int | None) -> range:
@@ -64,20 +64,44 @@ class Scope:
         self.table = Table()
         self.ranks: dict[int, Table] = {}
 
-    def add_series(self, rank: int, series: str, fold: Fold) -> None:
-        """Fold what a rank reported of a series."""
-        self.table.add_series(series, fold)
-        self.ranks.setdefault(rank, Table()).add_series(series, fold)
-
-    def add_scalar(self, rank: int, key: str, fold: ScalarFold) -> None:
-        """Fold what a rank reported of a key; `GLOBAL` values belong to no rank."""
-        self.table.add_scalar(key, fold)
+    def add(self, rank: int, table: Table) -> None:
+        """Fold what a rank reported; what is `GLOBAL` belongs to no rank."""
+        self.table.add(table)
         if rank != GLOBAL:
-            self.ranks.setdefault(rank, Table()).add_scalar(key, fold)
+            known = self.ranks.get(rank)
+            if known is None:
+                known = self.ranks[rank] = Table()
+            known.add(table)
+
+    def add_page(self, page: Page) -> None:
+        """Fold everything of an iteration."""
+        for rank in page.ranks():
+            self.add(rank, page.table_of(rank))
 
     def of(self, rank: int | None) -> Table:
         """Return the folds of one rank, or over all of them."""
         return self.table if rank is None else self.ranks.get(rank, Table())
+
+
+class Gains:
+    """What one report adds of a rank, or of no rank: folds by iteration and name."""
+
+    __slots__ = ("scalars", "series")
+
+    def __init__(self) -> None:
+        self.series: list[tuple[int, str, Fold]] = []
+        self.scalars: list[tuple[int, str, ScalarFold]] = []
+
+    def before(self, cut: int | None) -> Table:
+        """Return the folds of the iterations below a cut, or of all."""
+        table = Table()
+        for iteration, series, fold in self.series:
+            if cut is None or iteration < cut:
+                table.add_series(series, fold)
+        for iteration, key, scalar in self.scalars:
+            if cut is None or iteration < cut:
+                table.add_scalar(key, scalar)
+        return table
 
 
 @dataclass(slots=True)
@@ -187,9 +211,11 @@ class Attempt:
 
     def open_page(self, iteration: int) -> Page:
         """Return the page of an iteration to work on, a new one where there is none."""
-        page = self.page(iteration) if iteration in self.paged else Page()
-        self._pages[iteration] = page
-        self.paged.add(iteration)
+        page = self._pages.get(iteration)
+        if page is None:
+            page = self.page(iteration) if iteration in self.paged else Page()
+            self._pages[iteration] = page
+            self.paged.add(iteration)
         return page
 
     def forget_pages(self, keep: int) -> None:
@@ -238,26 +264,28 @@ class Attempt:
         self.cut = cut
         self.remaining = scope = Scope()
         for iteration in self.paged.between(None, cut - 1):
-            page = self.page(iteration)
-            for rank, series, fold in page.cells():
-                scope.add_series(rank, series, fold)
-            for rank, key, scalar in page.scalar_cells():
-                scope.add_scalar(rank, key, scalar)
+            scope.add_page(self.page(iteration))
 
     def fold_series(self, iteration: int, rank: int, series: str, fold: Fold) -> None:
-        """Fold accepted partials into every fold that they belong to."""
+        """Fold accepted partials into their iteration; `add` folds them into the totals."""
         self.dirty.add(iteration)
-        self.page(iteration).fold_partials(rank, series, fold)
-        self.seen.setdefault(series, Iterations())
-        for scope in self._scopes(iteration):
-            scope.add_series(rank, series, fold)
+        self._pages[iteration].fold_partials(rank, series, fold)
+        if series not in self.seen:
+            self.seen[series] = Iterations()
 
     def fold_scalar(self, iteration: int, rank: int, key: str, fold: ScalarFold) -> None:
-        """Fold accepted scalars into every fold that they belong to."""
+        """Fold accepted scalars into their iteration; `add` folds them into the totals."""
         self.dirty.add(iteration)
-        self.page(iteration).fold_scalars(rank, key, fold)
-        for scope in self._scopes(iteration):
-            scope.add_scalar(rank, key, fold)
+        self._pages[iteration].fold_scalars(rank, key, fold)
+
+    def add(self, rank: int, gains: Gains) -> None:
+        """Fold what a report added to iterations into every total that it belongs to.
+
+        Once per report and series, not per iteration: a rank's reports span several.
+        """
+        self.everything.add(rank, gains.before(None))
+        if self.remaining is not None:
+            self.remaining.add(rank, gains.before(self.cut))
 
     def commit(self, iteration: int, rank: int, microbatches: int) -> bool:
         """Take a rank's commit; False where it contradicts what is known, and changes nothing."""
@@ -273,11 +301,6 @@ class Attempt:
         conflicts.add(conflict)
         self.conflicts += 1
         return True
-
-    def _scopes(self, iteration: int) -> Iterator[Scope]:
-        yield self.everything
-        if self.remaining is not None and self.cut is not None and iteration < self.cut:
-            yield self.remaining
 
     def judge(self, iteration: int) -> None:
         """Decide anew whether an iteration is covered and complete."""

@@ -29,18 +29,11 @@ def _audit_attempt(attempt: Attempt) -> Iterator[str]:
         if attempt.cut is None or iteration < attempt.cut:
             scopes.append(remaining)
         for scope in scopes:
-            _fold_page(scope, page)
+            scope.add_page(page)
     yield from _differences("all folds", attempt.everything, everything)
     yield from _differences("effective folds", attempt.effective, remaining)
     if conflicts != attempt.conflicts:
         yield f"{attempt.conflicts} conflicts are stored, its pages hold {conflicts}"
-
-
-def _fold_page(scope: Scope, page: Page) -> None:
-    for rank, series, fold in page.cells():
-        scope.add_series(rank, series, fold)
-    for rank, key, scalar in page.scalar_cells():
-        scope.add_scalar(rank, key, scalar)
 
 
 def _audit_page(attempt: Attempt, iteration: int, page: Page) -> Iterator[str]:
@@ -63,17 +56,17 @@ def _audit_page(attempt: Attempt, iteration: int, page: Page) -> Iterator[str]:
 def _agrees(cell: SeriesCell) -> bool:
     """Whether a cell's fold is that of the contents that are kept, as far as they tell."""
     fold = cell.fold
-    kept = [content for content in cell.contents.values() if content is not None]
-    if fold.partials != len(cell.contents):
+    if fold.partials != len(cell.known):
         return False
-    if len(kept) < len(cell.contents):
+    if len(cell.contents) < len(cell.known):
         return True  # folded away: the fold is all there is
-    return _fold_of(kept) == fold._replace(moments=None, ulp_max=None, total=None, worst=())
+    told = fold._replace(moments=None, ulp_max=None, total=None, worst=())
+    return bool(_fold_of(cell.contents) == told)
 
 
 def _fold_of(contents: list[PartialContent]) -> Fold:
     fold = Fold()
-    for count, valid, nonfinite, max_, sum_ in contents:
+    for _, count, valid, nonfinite, max_, sum_ in contents:
         fold = fold.merge(Fold(1, valid, count, nonfinite, to_units(sum_), max_, max_))
     return fold
 

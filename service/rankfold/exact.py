@@ -9,8 +9,14 @@ correctly (half to even).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 UNIT_EXPONENT = 1074
+
+# Log-probs and what is summed over them are multiples of 2**-200 as a rule: float32 ends at
+# 2**-149. Scaled by that they are small integers, which add up several times faster.
+_COMMON_EXPONENT = 200
+_COMMON_SCALE = 2.0**_COMMON_EXPONENT
 
 
 def to_units(value: float) -> int:
@@ -25,6 +31,20 @@ def to_units(value: float) -> int:
     numerator, denominator = value.as_integer_ratio()
     # The denominator is 2**k with k <= 1074, so the quotient of units is a plain shift.
     return numerator << (UNIT_EXPONENT + 1 - denominator.bit_length())
+
+
+def sum_to_units(values: Iterable[float]) -> int:
+    """Return the exact sum of finite doubles in units of 2**-1074.
+
+    Raises:
+        OverflowError: a value is infinite.
+        ValueError: a value is NaN.
+    """
+    nonzero = list(filter(None, values))
+    scaled = [value * _COMMON_SCALE for value in nonzero]  # exact, or an infinity
+    if all(map(float.is_integer, scaled)):
+        return sum(map(int, scaled)) << (UNIT_EXPONENT - _COMMON_EXPONENT)
+    return sum(map(to_units, nonzero))
 
 
 def from_units(units: int) -> float:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
-from rankfold.exact import to_units
+from rankfold.exact import sum_to_units, to_units
 from rankfold.partial import PartialColumns, Worst
 
 KEPT_WORST = 16
+
+T = TypeVar("T")
 
 
 class Place(NamedTuple):
@@ -26,20 +28,24 @@ class Place(NamedTuple):
 
 
 class WorstToken(NamedTuple):
-    """A mismatch and the microbatch in which it was the worst."""
+    """A mismatch and the microbatch in which it was the worst; `of` makes one.
 
+    They order the largest first: non-finite, then by |a - b|, then by ulp, then by place. A place
+    has one worst token of a series, so no two of a fold tie.
+    """
+
+    finite: bool
+    minus_distance: float
+    minus_ulp: int
     place: Place
     worst: Worst
 
-    def sort_key(self) -> tuple[Any, ...]:
-        """Order the largest first: non-finite, then by |a - b|, then by ulp, then by place.
-
-        A place has one worst token of a series, so no two of a fold tie.
-        """
-        worst = self.worst
+    @classmethod
+    def of(cls, place: Place, worst: Worst) -> WorstToken:
+        """Return the token with what it is ordered by."""
         distance = abs(worst.a - worst.b)
         finite = math.isfinite(distance)
-        return (finite, -distance if finite else 0.0, -worst.ulp, self.place)
+        return cls(finite, -distance if finite else 0.0, -worst.ulp, place, worst)
 
 
 class Moments(NamedTuple):
@@ -88,18 +94,20 @@ class Fold(NamedTuple):
         """Return the fold of both."""
         if not self.partials:
             return other
+        # Unpacked, because this runs several times for every group of partials.
+        partials, valid, count, nonfinite, sum_, max_, min_, moments, ulp_max, total, worst = other
         return Fold(
-            self.partials + other.partials,
-            self.valid + other.valid,
-            self.count + other.count,
-            self.nonfinite + other.nonfinite,
-            self.sum + other.sum,
-            largest(self.max, other.max),
-            smallest(self.min, other.min),
-            _add_moments(self.moments, other.moments),
-            largest(self.ulp_max, other.ulp_max),
-            _add(self.total, other.total),
-            _merge_worst(self.worst, other.worst),
+            self.partials + partials,
+            self.valid + valid,
+            self.count + count,
+            self.nonfinite + nonfinite,
+            self.sum + sum_,
+            largest(self.max, max_),
+            smallest(self.min, min_),
+            self.moments if moments is None else _add_moments(self.moments, moments),
+            self.ulp_max if ulp_max is None else largest(self.ulp_max, ulp_max),
+            self.total if total is None else total + (self.total or 0),
+            _merge_worst(self.worst, worst) if worst else self.worst,
         )
 
     def without(self, part: Fold) -> Fold:
@@ -126,23 +134,21 @@ class Fold(NamedTuple):
         return self.count == part.count or part.max is None or part.max != self.max
 
     @classmethod
-    def of(cls, columns: PartialColumns, chosen: Sequence[int], rank: int, attempt: int) -> Fold:
-        """Return the fold of the chosen rows of a report of one rank and attempt."""
-        valid, nonfinite = columns.valid, columns.nonfinite
-        maxima = [columns.max[i] for i in chosen]
-        known = [m for m in maxima if m is not None]
+    def of(cls, columns: PartialColumns, rank: int, attempt: int) -> Fold:
+        """Return the fold of partials of one series that a rank reported in an attempt."""
+        maxima = _present(columns.max)
         return cls(
-            len(chosen),
-            sum([valid[i] for i in chosen]),
-            sum([columns.count[i] for i in chosen]),
-            sum([nonfinite[i] for i in chosen]),
-            sum([to_units(columns.sum[i]) for i in chosen]),
-            max(known) + 0.0 if known else None,  # adding 0 turns -0.0 into 0.0: one zero
-            min(known) + 0.0 if known else None,
-            _moments(columns, chosen),
-            max(_present(columns.ulp_max, chosen), default=None),
-            _sum_or_none(_present(columns.total, chosen)),
-            _worst(columns, chosen, rank, attempt),
+            len(columns),
+            sum(columns.valid),
+            sum(columns.count),
+            sum(columns.nonfinite),
+            sum_to_units(columns.sum),
+            max(maxima) + 0.0 if maxima else None,  # adding 0 turns -0.0 into 0.0: one zero
+            min(maxima) + 0.0 if maxima else None,
+            None if columns.sum_sq is None else _moments(columns, columns.sum_sq),
+            None if columns.ulp_max is None else max(_present(columns.ulp_max), default=None),
+            None if columns.total is None else _sum_or_none(_present(columns.total)),
+            () if columns.worst is None else _worst(columns, columns.worst, rank, attempt),
         )
 
 
@@ -241,63 +247,54 @@ def smallest(a: Any, b: Any) -> Any:
     return a if b is None or a <= b else b
 
 
-def _add(a: int | None, b: int | None) -> int | None:
-    if a is None or b is None:
-        return b if a is None else a
-    return a + b
+def _present(column: Sequence[T | None]) -> Sequence[T]:
+    """Return the values of a column that are there."""
+    if None in column:
+        return [value for value in column if value is not None]
+    return cast("Sequence[T]", column)
 
 
-def _present(column: Sequence[int | None] | None, chosen: Sequence[int]) -> list[int]:
-    if column is None:
-        return []
-    return [value for i in chosen if (value := column[i]) is not None]
-
-
-def _sum_or_none(values: list[int]) -> int | None:
+def _sum_or_none(values: Sequence[int]) -> int | None:
     return sum(values) if values else None
 
 
-def _moments(columns: PartialColumns, chosen: Sequence[int]) -> Moments | None:
-    squares = columns.sum_sq
-    if squares is None:
-        return None
-    found = [(i, square) for i in chosen if (square := squares[i]) is not None]
-    if not found:
+def _moments(columns: PartialColumns, squares: Sequence[float | None]) -> Moments | None:
+    if None in squares:
+        columns = columns.at([row for row, square in enumerate(squares) if square is not None])
+    if not len(columns):
         return None
     return Moments(
-        sum([columns.valid[i] - columns.nonfinite[i] for i, _ in found]),
-        sum([to_units(columns.sum[i]) for i, _ in found]),
-        sum([to_units(square) for _, square in found]),
+        sum(columns.valid) - sum(columns.nonfinite),
+        sum_to_units(columns.sum),
+        sum_to_units(_present(squares)),
     )
 
 
-def _add_moments(a: Moments | None, b: Moments | None) -> Moments | None:
-    if a is None or b is None:
-        return b if a is None else a
+def _add_moments(a: Moments | None, b: Moments) -> Moments:
+    if a is None:
+        return b
     return Moments(a.positions + b.positions, a.sum + b.sum, a.sum_sq + b.sum_sq)
 
 
 def _worst(
-    columns: PartialColumns, chosen: Sequence[int], rank: int, attempt: int
+    columns: PartialColumns, worst: Sequence[Worst | None], rank: int, attempt: int
 ) -> tuple[WorstToken, ...]:
-    if columns.worst is None:
-        return ()
-    found = [
-        WorstToken(Place(columns.iteration[i], columns.microbatch[i], rank, attempt), worst)
-        for i in chosen
-        if (worst := columns.worst[i]) is not None
-    ]
-    return _keep_worst(found)
+    rows = zip(columns.iteration, columns.microbatch, worst, strict=True)
+    return _keep_worst(
+        WorstToken.of(Place(iteration, microbatch, rank, attempt), token)
+        for iteration, microbatch, token in rows
+        if token is not None
+    )
 
 
 def _merge_worst(a: tuple[WorstToken, ...], b: tuple[WorstToken, ...]) -> tuple[WorstToken, ...]:
     if not a or not b:
         return a or b
     # Most microbatches have nothing that is worse than what a long run has kept.
-    if len(a) == KEPT_WORST and a[-1].sort_key() < b[0].sort_key():
+    if len(a) == KEPT_WORST and a[-1] < b[0]:
         return a
     return _keep_worst([*a, *b])
 
 
-def _keep_worst(tokens: list[WorstToken]) -> tuple[WorstToken, ...]:
-    return tuple(sorted(tokens, key=WorstToken.sort_key)[:KEPT_WORST])
+def _keep_worst(tokens: Iterable[WorstToken]) -> tuple[WorstToken, ...]:
+    return tuple(sorted(tokens)[:KEPT_WORST])

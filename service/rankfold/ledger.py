@@ -9,7 +9,7 @@ from functools import partial
 from itertools import count
 from typing import Literal, NamedTuple
 
-from rankfold.attempt import Attempt
+from rankfold.attempt import Attempt, Gains
 from rankfold.errors import Inconsistent, NotFound, TooLarge
 from rankfold.fold import Fold, Place, ScalarFold, Table
 from rankfold.page import GLOBAL, Conflict, Page, Sorted, contents_of
@@ -111,8 +111,10 @@ class Ledger:
         }
         if touched:
             self._reach(attempt, report.rank, min(touched), max(touched))
-        self._take_partials(attempt, report, tally)
-        self._take_scalars(attempt, report, tally)
+        if len(report.partials):
+            self._take_partials(attempt, report, tally)
+        if len(report.scalars):
+            self._take_scalars(attempt, report, tally)
         self._take_commits(attempt, report)
         for iteration in touched:
             attempt.judge(iteration)
@@ -200,7 +202,7 @@ class Ledger:
         if size is not None:
             # A size that is known already bounds the ranks that reported before.
             earlier = attempt.reporters if attempt and first is None else ()
-            highest = max([report.rank, *earlier])
+            highest = max(report.rank, *earlier) if earlier else report.rank
             if highest >= size:
                 where = "rank" if highest == report.rank else "world_size"
                 reason = f"rank {highest} is not below the world size {size}"
@@ -229,25 +231,25 @@ class Ledger:
             raise Inconsistent([field_error(reason, "scalars" if new_keys else "partials")])
 
     def _take_partials(self, attempt: Attempt, report: Report, tally: Tally) -> None:
-        columns = report.partials
-        contents = contents_of(columns)
+        rank, columns, gains = report.rank, report.partials, Gains()
         for (iteration, series), rows in _groups(columns.iteration, columns.series):
-            microbatches = [columns.microbatch[i] for i in rows]
-            sorted_ = attempt.open_page(iteration).enter_partials(
-                report.rank, series, microbatches, [contents[i] for i in rows]
-            )
+            group = columns if len(rows) == len(columns) else columns.at(rows)
+            sorted_ = attempt.open_page(iteration).enter_partials(rank, series, contents_of(group))
             tally.add(sorted_)
             if sorted_.accepted:
-                accepted = [rows[i] for i in sorted_.accepted]
-                fold = Fold.of(columns, accepted, report.rank, attempt.number)
-                attempt.fold_series(iteration, report.rank, series, fold)
+                if len(sorted_.accepted) < len(group):
+                    group = group.at(sorted_.accepted)
+                fold = Fold.of(group, rank, attempt.number)
+                attempt.fold_series(iteration, rank, series, fold)
+                gains.series.append((iteration, series, fold))
             for i in sorted_.conflicts:
-                self._note(
-                    attempt, iteration, Conflict("partial", series, report.rank, microbatches[i])
-                )
+                conflict = Conflict("partial", series, rank, columns.microbatch[rows[i]])
+                self._note(attempt, iteration, conflict)
+        attempt.add(rank, gains)
 
     def _take_scalars(self, attempt: Attempt, report: Report, tally: Tally) -> None:
         columns = report.scalars
+        gains = {rank: Gains() for rank in (GLOBAL, report.rank)}
         for (iteration, key, rule, is_global), rows in _groups(
             columns.iteration, columns.key, columns.rule, columns.is_global
         ):
@@ -255,8 +257,10 @@ class Ledger:
             microbatches = [columns.microbatch[i] for i in rows]
             page = attempt.open_page(iteration)
             if self.bindings.setdefault(key, Binding(rule, is_global)) == (rule, is_global):
-                contents = [(columns.value[i], columns.weight[i], rule) for i in rows]
-                sorted_ = page.enter_scalars(rank, key, microbatches, contents)
+                contents = [
+                    (columns.microbatch[i], columns.value[i], columns.weight[i], rule) for i in rows
+                ]
+                sorted_ = page.enter_scalars(rank, key, contents)
             else:
                 sorted_ = Sorted([], [], list(range(len(rows))))
             tally.add(sorted_)
@@ -265,8 +269,11 @@ class Ledger:
                 row = rows[i]
                 fold = ScalarFold.of(columns.value[row], columns.weight[row], place)
                 attempt.fold_scalar(iteration, rank, key, fold)
+                gains[rank].scalars.append((iteration, key, fold))
             for i in sorted_.conflicts:
                 self._note(attempt, iteration, Conflict("scalar", key, rank, microbatches[i]))
+        for rank, gained in gains.items():
+            attempt.add(rank, gained)
 
     def _take_commits(self, attempt: Attempt, report: Report) -> None:
         for commit in report.commits:
@@ -290,8 +297,12 @@ class Ledger:
 
 def _groups(*columns: Sequence[object]) -> Iterator[tuple[tuple, list[int]]]:  # type: ignore[type-arg]
     """Yield each distinct row of the columns with the indices where it stands, in order."""
+    rows = list(zip(*columns, strict=True))
+    if rows.count(rows[0]) == len(rows):
+        yield rows[0], list(range(len(rows)))
+        return
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)
-    for index, row in enumerate(zip(*columns, strict=True)):
+    for index, row in enumerate(rows):
         groups[row].append(index)
     yield from groups.items()
 

@@ -8,11 +8,14 @@ nothing.
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Literal, NamedTuple
+from operator import itemgetter
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from rankfold.fold import Fold, ScalarFold, Table
+from rankfold.microbatches import Microbatches
 from rankfold.partial import PartialColumns
 from rankfold.rules import Rule
 
@@ -22,8 +25,14 @@ GLOBAL = -1
 SUM_TOLERANCE = 1e-9
 
 Kind = Literal["partial", "scalar", "commit"]
-PartialContent = tuple[int, int, int, float | None, float]
-ScalarContent = tuple[float, int, Rule]
+
+# What tells a duplicate from a conflict, behind the microbatch:
+# count, valid, nonfinite, max, sum of a partial; value, weight, rule of a scalar.
+PartialContent = tuple[int, int, int, int, float | None, float]
+ScalarContent = tuple[int, float, int, Rule]
+
+F = TypeVar("F", Fold, ScalarFold)
+_microbatch = itemgetter(0)
 
 
 class Conflict(NamedTuple):
@@ -35,95 +44,99 @@ class Conflict(NamedTuple):
     microbatch: int
 
 
-class SeriesCell:
-    """One rank's partials of one series in one iteration: contents by microbatch, and a fold.
+class Cell(Generic[F]):
+    """One rank's partials of one series, or scalars of one key, in one iteration.
 
-    A content that was folded away is None: its microbatch is still known.
+    Attributes:
+        known: the microbatches that were reported.
+        contents: what was reported of them, ascending; what was folded away is left out.
+        fold: of all of them.
     """
 
-    __slots__ = ("contents", "fold")
+    __slots__ = ("contents", "fold", "known")
 
-    def __init__(self) -> None:
-        self.contents: dict[int, PartialContent | None] = {}
-        self.fold = Fold()
+    def __init__(self, fold: F) -> None:
+        self.known = Microbatches()
+        self.contents: list[Any] = []
+        self.fold: F = fold
+
+    def content_of(self, microbatch: int) -> Any | None:
+        """Return what was reported of a known microbatch, or None where it was folded away."""
+        at = bisect_left(self.contents, microbatch, key=_microbatch)
+        if at < len(self.contents) and self.contents[at][0] == microbatch:
+            return self.contents[at]
+        return None
 
 
-class ScalarCell:
-    """One rank's scalars of one key in one iteration: contents by microbatch, and a fold.
-
-    A content that was folded away is None: its microbatch is still known.
-    """
-
-    __slots__ = ("contents", "fold")
-
-    def __init__(self) -> None:
-        self.contents: dict[int, ScalarContent | None] = {}
-        self.fold = ScalarFold()
+SeriesCell = Cell[Fold]
+ScalarCell = Cell[ScalarFold]
 
 
 def contents_of(columns: PartialColumns) -> list[PartialContent]:
     """Return what tells a duplicate from a conflict, per partial."""
     return list(
-        zip(columns.count, columns.valid, columns.nonfinite, columns.max, columns.sum, strict=True)
+        zip(
+            columns.microbatch,
+            columns.count,
+            columns.valid,
+            columns.nonfinite,
+            columns.max,
+            columns.sum,
+            strict=True,
+        )
     )
 
 
 def same_partial(known: PartialContent, arriving: PartialContent) -> bool:
     """Whether two contents of one identity agree; sums up to a relative 1e-9."""
     return known == arriving or (
-        known[:4] == arriving[:4] and math.isclose(known[4], arriving[4], rel_tol=SUM_TOLERANCE)
+        known[:5] == arriving[:5] and math.isclose(known[5], arriving[5], rel_tol=SUM_TOLERANCE)
     )
 
 
 def same_scalar(known: ScalarContent, arriving: ScalarContent) -> bool:
     """Whether two contents of one identity agree; NaN agrees with NaN."""
-    a, b = known[0], arriving[0]
-    return known[1:] == arriving[1:] and (a == b or (math.isnan(a) and math.isnan(b)))
+    a, b = known[1], arriving[1]
+    return known[2:] == arriving[2:] and (a == b or (math.isnan(a) and math.isnan(b)))
 
 
 class Sorted(NamedTuple):
     """A group of arrivals after the decision; the lists hold indices into the group."""
 
-    accepted: list[int]
-    duplicates: list[int]
-    conflicts: list[int]
+    accepted: Sequence[int]
+    duplicates: Sequence[int]
+    conflicts: Sequence[int]
 
 
 def decide(
-    known: dict[int, Any],
-    microbatches: Sequence[int],
+    cell: Cell[Any],
     contents: Sequence[Any],
     same: Callable[[Any, Any], bool],
     limit: int | None,
 ) -> Sorted:
-    """Enter what is new into `known` and sort all arrivals by what they are.
+    """Enter what is new into a cell and sort all arrivals by what they are.
 
     Args:
-        known: contents by microbatch; the accepted ones are added.
-        microbatches: of the arrivals, in order.
-        contents: of the arrivals, in the same order.
+        cell: of the arrivals' identity but for the microbatch; the accepted ones are added.
+        contents: of the arrivals, in order; each begins with its microbatch.
         same: whether two contents of one identity agree; asked only of contents that are kept.
         limit: how many microbatches the rank has committed, or None before its commit.
     """
-    new = dict(zip(microbatches, contents, strict=True))
-    if (
-        len(new) == len(microbatches)
-        and new.keys().isdisjoint(known.keys())
-        and (limit is None or max(new) < limit)
-    ):
-        known.update(new)
-        return Sorted(list(range(len(microbatches))), [], [])
+    if cell.known.go_on([*map(_microbatch, contents)], limit):
+        cell.contents += contents
+        return Sorted(range(len(contents)), (), ())
     accepted: list[int] = []
     duplicates: list[int] = []
     conflicts: list[int] = []
-    for index, (microbatch, content) in enumerate(zip(microbatches, contents, strict=True)):
+    for index, content in enumerate(contents):
+        microbatch = content[0]
         if limit is not None and microbatch >= limit:
             conflicts.append(index)
-            continue
-        first = known.setdefault(microbatch, content)
-        if first is content:
+        elif microbatch not in cell.known:
+            cell.known.add(microbatch)
+            insort(cell.contents, content, key=_microbatch)
             accepted.append(index)
-        elif first is None or same(first, content):
+        elif (first := cell.content_of(microbatch)) is None or same(first, content):
             duplicates.append(index)
         else:
             conflicts.append(index)
@@ -154,20 +167,17 @@ class Page:
         self._done: dict[str, int] = {}
         self._idle = 0
 
-    def enter_partials(
-        self, rank: int, series: str, microbatches: Sequence[int], contents: Sequence[Any]
-    ) -> Sorted:
+    def enter_partials(self, rank: int, series: str, contents: Sequence[PartialContent]) -> Sorted:
         """Decide about partials of one series and rank and keep the contents of the new ones."""
         limit = self.commits.get(rank)
-        cell = self.series.get(series, {}).get(rank)
-        known = cell.contents if cell else {}
-        sorted_ = decide(known, microbatches, contents, same_partial, limit)
+        ranks = self.series.get(series)
+        cell = (ranks.get(rank) if ranks else None) or Cell(Fold())
+        sorted_ = decide(cell, contents, same_partial, limit)
         if sorted_.accepted:
-            if cell is None:
-                cell = SeriesCell()
-                cell.contents = known
-                self.series.setdefault(series, {})[rank] = cell
-            if len(known) == limit:
+            if ranks is None:
+                ranks = self.series[series] = {}
+            ranks[rank] = cell
+            if len(cell.known) == limit:
                 self._done[series] = self._done.get(series, 0) + 1
         return sorted_
 
@@ -177,12 +187,10 @@ class Page:
         cell.fold = cell.fold.merge(fold)
         self.table.add_series(series, fold)
 
-    def enter_scalars(
-        self, rank: int, key: str, microbatches: Sequence[int], contents: Sequence[Any]
-    ) -> Sorted:
+    def enter_scalars(self, rank: int, key: str, contents: Sequence[ScalarContent]) -> Sorted:
         """Decide about scalars of one key and rank and keep the contents of the new ones."""
-        cell = self.scalars.get(key, {}).get(rank) or ScalarCell()
-        sorted_ = decide(cell.contents, microbatches, contents, same_scalar, None)
+        cell = self.scalars.get(key, {}).get(rank) or Cell(ScalarFold())
+        sorted_ = decide(cell, contents, same_scalar, None)
         if sorted_.accepted:
             self.scalars.setdefault(key, {})[rank] = cell
         return sorted_
@@ -199,13 +207,13 @@ class Page:
         if known is not None:
             return known == microbatches
         cells = [(name, ranks[rank]) for name, ranks in self.series.items() if rank in ranks]
-        if any(max(cell.contents) >= microbatches for _, cell in cells):
+        if any(cell.known.highest >= microbatches for _, cell in cells):
             return False
         self.commits[rank] = microbatches
         if microbatches == 0:
             self._idle += 1
         for name, cell in cells:
-            if len(cell.contents) == microbatches:
+            if len(cell.known) == microbatches:
                 self._done[name] = self._done.get(name, 0) + 1
         return True
 
@@ -213,7 +221,7 @@ class Page:
         """Make what is derived anew from commits and cells, after they were set from outside."""
         self._idle = sum(n == 0 for n in self.commits.values())
         self._done = {
-            series: sum(len(cell.contents) == self.commits.get(r) for r, cell in ranks.items())
+            series: sum(len(cell.known) == self.commits.get(r) for r, cell in ranks.items())
             for series, ranks in self.series.items()
         }
         self.table = Table()
@@ -228,15 +236,15 @@ class Page:
         The content of a cell with a single microbatch is its fold, so it stays and still tells
         a conflict from a duplicate.
         """
-        crowded: list[SeriesCell | ScalarCell] = [
+        crowded: list[Cell[Any]] = [
             cell
             for kind in (self.series, self.scalars)
             for ranks in kind.values()
             for cell in ranks.values()
-            if len(cell.contents) > 1
+            if cell.contents and len(cell.known) > 1
         ]
         for cell in crowded:
-            cell.contents = dict.fromkeys(cell.contents)
+            cell.contents = []
         return bool(crowded)
 
     @property
@@ -267,7 +275,7 @@ class Page:
     def missing_microbatches(self, series: str, rank: int, most: int) -> list[int]:
         """Return the first of what a rank committed of a series but has not reported."""
         cell = self.series.get(series, {}).get(rank)
-        reported = cell.contents if cell else {}
+        reported = cell.known if cell else ()
         missing = (m for m in range(self.commits.get(rank, 0)) if m not in reported)
         return list(islice(missing, most))
 
@@ -282,6 +290,15 @@ class Page:
         for key, ranks in self.scalars.items():
             for rank, cell in ranks.items():
                 yield rank, key, cell.fold
+
+    def ranks(self) -> set[int]:
+        """Return the ranks that reported something, `GLOBAL` among them."""
+        return {
+            rank
+            for kind in (self.series, self.scalars)
+            for ranks in kind.values()
+            for rank in ranks
+        }
 
     def table_of(self, rank: int) -> Table:
         """Return the folds of one rank."""

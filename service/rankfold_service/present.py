@@ -106,12 +106,12 @@ def selected(table: Table, series: tuple[str, ...]) -> dict[str, Fold]:
 def worst(folds: Mapping[str, Fold]) -> Iterator[answers.WorstAnswer]:
     """Yield the worst tokens of several series, largest first."""
     tokens = [(token, name) for name, fold in folds.items() for token in fold.worst]
-    for token, name in sorted(tokens, key=lambda pair: (*pair[0].sort_key()[:3], pair[1])):
+    for token, name in sorted(tokens, key=lambda pair: (*pair[0][:3], pair[1])):
         yield _worst(token, name)
 
 
 def _worst(token: WorstToken, series: str) -> answers.WorstAnswer:
-    place, worst = token
+    place, worst = token.place, token.worst
     shown: answers.WorstAnswer = {
         "series": series,
         "attempt": place.attempt,

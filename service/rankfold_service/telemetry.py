@@ -68,6 +68,7 @@ class Telemetry(Collector):
             buckets=REQUEST_BUCKETS,
             registry=registry,
         )
+        self._known: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self._partials = Counter(
             "rankfold_partials",
             "Partials and scalars of the reports that were answered with 200, by what became "
@@ -109,15 +110,24 @@ class Telemetry(Collector):
             code: the status of the answer.
             seconds: how long it took.
         """
-        self._requests.labels(route, str(code)).inc()
-        self._request_seconds.labels(route).observe(seconds)
+        count, duration = self._known.get((route, code)) or self._learn(route, code)
+        count.inc()
+        duration.observe(seconds)
+
+    def _learn(self, route: str, code: int) -> tuple[Counter, Histogram]:
+        """Look a request's two series up once; the library takes a lock each time."""
+        known = self._requests.labels(route, str(code)), self._request_seconds.labels(route)
+        self._known[route, code] = known
+        return known
 
     def count_receipt(self, receipt: Receipt) -> None:
         """Count what became of a report's partials and scalars."""
         accepted, duplicates, conflicts = self._outcomes
         accepted.inc(receipt.accepted)
-        duplicates.inc(receipt.duplicates)
-        conflicts.inc(receipt.conflicts)
+        if receipt.duplicates:
+            duplicates.inc(receipt.duplicates)
+        if receipt.conflicts:
+            conflicts.inc(receipt.conflicts)
 
     def observe_commit(self, seconds: float) -> None:
         """Note how long a commit took."""

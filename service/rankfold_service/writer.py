@@ -65,6 +65,7 @@ class Writer:
         self._calls: deque[_Task[Callable[[Store], Any]]] = deque()
         self._wake = threading.Condition()
         self._closing = False
+        self._idle = False
         self._busy_since: float | None = None
         self._thread = threading.Thread(target=self._work, name="rankfold-writer")
 
@@ -128,13 +129,16 @@ class Writer:
             if self._closing:
                 raise Unavailable("the aggregator is shutting down")
             queue.append(task)
-            self._wake.notify()
+            if self._idle:
+                self._wake.notify()
 
     def _work(self) -> None:
         while True:
             with self._wake:
+                self._idle = True
                 while not (self._reports or self._calls or self._closing):
                     self._wake.wait()
+                self._idle = False
                 if not (self._reports or self._calls):
                     return
                 reports = self._share()

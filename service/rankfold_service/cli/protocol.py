@@ -24,6 +24,7 @@ class BoundedProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._head = 0
         self._in_body = False
+        self._in_head = True
         self._late: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -45,15 +46,18 @@ class BoundedProtocol(HttpToolsProtocol):
                 self.transport.close()
                 return
         super().data_received(data)
+        if self._in_head and self._late is None and not self.transport.is_closing():
+            self._await_head()
 
     def on_message_begin(self) -> None:
-        """Give a further request its time to come."""
+        """Give a further request its time to come, once it turns out that it did not yet."""
         super().on_message_begin()
-        self._await_head()
+        self._in_head = True
 
     def on_headers_complete(self) -> None:
         """Stop the time; what follows is a body."""
         self._head_came()
+        self._in_head = False
         self._in_body = True
         super().on_headers_complete()
 
@@ -63,7 +67,6 @@ class BoundedProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def _await_head(self) -> None:
-        self._head_came()
         self._late = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
     def _head_came(self) -> None:

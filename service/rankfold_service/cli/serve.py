@@ -29,6 +29,7 @@ from rankfold_service.cli.rules import load_rules
 from rankfold_service.exposition import Exposition
 from rankfold_service.http.app import create_app
 from rankfold_service.http.auth import Tokens
+from rankfold_service.http.parts import Parts
 from rankfold_service.judge import Ages
 from rankfold_service.retention import Retention
 from rankfold_service.settings import Settings, add_settings, read_settings
@@ -112,7 +113,8 @@ def assembled(settings: Settings) -> Iterator[tuple[ASGIApp, Tidy]]:
     exposition = Exposition(aggregator.look, telemetry, settings.scrape_cache)
     writer.start()
     try:
-        yield create_app(aggregator, exposition, telemetry, tokens, settings), aggregator.forget
+        parts = Parts(aggregator, exposition, telemetry, tokens, settings)
+        yield create_app(parts), aggregator.forget
     finally:
         writer.close()
 

@@ -10,43 +10,30 @@ from fastapi.telemetry import TelemetryConfig
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.types import ASGIApp
 
 from rankfold import __version__
 from rankfold.answers import JsonObject
 from rankfold.errors import RankfoldError
-from rankfold_service.aggregate import Aggregator
-from rankfold_service.exposition import Exposition
 from rankfold_service.http import docs
-from rankfold_service.http.auth import Tokens
 from rankfold_service.http.openapi import describe
 from rankfold_service.http.parts import Parts
-from rankfold_service.http.plain import PlainRoute, plain_routes
+from rankfold_service.http.plain import FastLane, PlainRoute, ReportEndpoint, plain_routes
 from rankfold_service.http.problems import answer_problem
 from rankfold_service.http.routes import router
 from rankfold_service.http.watch import Watch
-from rankfold_service.settings import Settings
-from rankfold_service.telemetry import Telemetry
 
 OFF: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
 
 
-def create_app(
-    aggregator: Aggregator,
-    exposition: Exposition,
-    telemetry: Telemetry,
-    tokens: Tokens,
-    settings: Settings,
-) -> FastAPI:
-    """Return the ASGI application of one aggregator.
+def create_app(parts: Parts) -> ASGIApp:
+    """Return the ASGI application of one aggregator: the API, and a short way to it for reports."""
+    reports = ReportEndpoint(parts)
+    return FastLane(create_api(parts, reports), Watch(reports, parts.telemetry))
 
-    Args:
-        aggregator: takes reports and answers reads.
-        exposition: renders scrapes.
-        telemetry: counts requests, receipts and refusals.
-        tokens: who may do what; `Tokens()` lets everybody do everything.
-        settings: its limits are the application's.
-    """
-    parts = Parts(aggregator, exposition, telemetry, tokens, settings)
+
+def create_api(parts: Parts, reports: ReportEndpoint) -> FastAPI:
+    """Return every route, described, watched, and answering errors as problem documents."""
     app = FastAPI(
         title="Rankfold",
         version=__version__,
@@ -58,12 +45,12 @@ def create_app(
         telemetry=OFF,
     )
     app.state.parts = parts
-    app.router.routes.extend(plain_routes(parts))
+    app.router.routes.extend(plain_routes(reports))
     app.router.routes.extend(router.routes)
     _add_description(app)
     for error in (RankfoldError, RequestValidationError, HTTPException):
         app.add_exception_handler(error, answer_problem)
-    app.add_middleware(Watch, telemetry=telemetry)
+    app.add_middleware(Watch, telemetry=parts.telemetry)
     return app
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Callable, Mapping
 from email.message import Message
 from typing import NamedTuple
+
+from starlette.requests import ClientDisconnect
+from starlette.types import Receive
 
 from rankfold.errors import MalformedBody, TooLarge, Unavailable, UnsupportedMedia
 
@@ -40,42 +43,55 @@ class Body(NamedTuple):
 
 
 async def read_body(
-    headers: Mapping[str, str], chunks: AsyncIterator[bytes], limit: int, seconds: float
+    headers: Mapping[bytes, bytes],
+    receive: Receive,
+    limit: int,
+    seconds: float,
+    take: Callable[[int], None] = lambda size: None,
 ) -> Body:
     """Return the body of a JSON request.
 
     Args:
-        headers: of the request; looked up in lower case.
-        chunks: the body as it arrives.
+        headers: of the request, by name in lower case.
+        receive: the request's next message; see the ASGI specification.
         limit: the most bytes it may have as it comes.
         seconds: the longest it may take to come.
+        take: is told how many bytes are about to be kept; may refuse them.
 
     Raises:
         UnsupportedMedia: it is not JSON in UTF-8, or is packed in another way than gzip.
         TooLarge: it is over the limit; found out before more than that is kept.
         Unavailable: it takes longer; it may be sent again.
+        ClientDisconnect: the client went away before the end.
     """
-    _check_type(headers.get("content-type", ""))
-    packed = _is_packed(headers.get("content-encoding", ""))
-    declared = headers.get("content-length", "")
-    if declared.isdecimal() and int(declared) > limit:
+    _check_type(headers.get(b"content-type", b"").decode("latin-1"))
+    packed = _is_packed(headers.get(b"content-encoding", b"").decode("latin-1"))
+    declared = headers.get(b"content-length", b"")
+    if declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
     try:
         async with asyncio.timeout(seconds):
-            return Body(await _gather(chunks, limit), packed)
+            return Body(await _gather(receive, limit, take), packed)
     except TimeoutError as error:
         raise Unavailable(f"the body did not come within {seconds:g} seconds") from error
 
 
-async def _gather(chunks: AsyncIterator[bytes], limit: int) -> bytes:
+async def _gather(receive: Receive, limit: int, take: Callable[[int], None]) -> bytes:
     gathered: list[bytes] = []
     size = 0
-    async for chunk in chunks:
+    more = True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        chunk = message.get("body", b"")
         size += len(chunk)
         if size > limit:
             raise _too_large(limit)
+        take(len(chunk))
         gathered.append(chunk)
-    return b"".join(gathered)
+        more = message.get("more_body", False)
+    return gathered[0] if len(gathered) == 1 else b"".join(gathered)
 
 
 def gunzip(packed: bytes, limit: int) -> bytes:
@@ -129,6 +145,8 @@ def _check_type(content_type: str) -> None:
 
 
 def _is_packed(content_encoding: str) -> bool:
+    if not content_encoding:
+        return False
     encoding = content_encoding.strip().lower()
     if encoding not in ("", "identity", "gzip", "x-gzip"):
         raise UnsupportedMedia(f"the content encoding must be gzip or none, not {encoding!r}")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
-
 from rankfold.errors import Overloaded
 
 
@@ -24,14 +21,9 @@ class Budget:
         """How many bytes are worked on now."""
         return self._taken
 
-    @contextmanager
-    def share(self) -> Iterator[Share]:
-        """Yield a request's share; it is given back at the end, however it ends."""
-        share = Share(self)
-        try:
-            yield share
-        finally:
-            self._taken -= share.size
+    def share(self) -> Share:
+        """Return a request's share, for a `with` block."""
+        return Share(self)
 
     def take(self, size: int) -> None:
         """Take bytes for a request.
@@ -43,21 +35,27 @@ class Budget:
             raise Overloaded(f"over {self._limit} bytes of reports are being worked on")
         self._taken += size
 
+    def give_back(self, size: int) -> None:
+        """Give back bytes that were taken."""
+        self._taken -= size
+
 
 class Share:
-    """What one request has taken of a budget."""
+    """What one request has taken of a budget; given back at the end of its `with` block."""
+
+    __slots__ = ("_budget", "size")
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
         self.size = 0
 
+    def __enter__(self) -> Share:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._budget.give_back(self.size)
+
     def take(self, size: int) -> None:
         """Take more bytes; see `Budget.take`."""
         self._budget.take(size)
         self.size += size
-
-    async def counted(self, chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-        """Yield chunks, each taken from the budget before it is kept."""
-        async for chunk in chunks:
-            self.take(len(chunk))
-            yield chunk

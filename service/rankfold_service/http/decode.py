@@ -7,8 +7,8 @@ for row by row only in what is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, islice
-from operator import eq, ge
+from itertools import chain, compress, islice
+from operator import eq, ge, not_
 from typing import Any
 
 from rankfold.errors import FieldError, Inconsistent, TooLarge
@@ -19,7 +19,6 @@ from rankfold.wire import MAX_ITEMS, Commit, Report, ScalarColumns, field_error
 from rankfold_service.http.parse import MAX_FAULTS, parse
 from rankfold_service.http.shapes import FINISH, REPORT
 
-_LISTS = ("partials", "scalars", "commits")
 _OPTIONAL = ("sum_sq", "ulp_max", "total", "worst")
 
 Columns = dict[str, list[Any]]
@@ -43,23 +42,22 @@ def decode_report(body: bytes, rules: RuleSet, max_items: int = MAX_ITEMS) -> Re
     partials, partial_place = _columns(document, "partials", max_items)
     scalars, scalar_place = _columns(document, "scalars", max_items)
     commits, _ = _columns(document, "commits", max_items)
-    header = {name: value for name, value in document.items() if name not in _LISTS}
-    known = _rules(scalars, rules)
+    known = _rules(scalars, rules) if scalars else []
     report = Report(
-        **header,
-        partials=_partials(partials),
-        scalars=_scalars(scalars, known),
-        commits=[*map(Commit, commits.get("iteration", ()), commits.get("microbatches", ()))],
+        **document,
+        partials=_partials(partials) if partials else PartialColumns(),
+        scalars=_scalars(scalars, known) if scalars else ScalarColumns(),
+        commits=[*map(Commit, commits["iteration"], commits["microbatches"])] if commits else [],
     )
-    _refuse(
-        chain(
-            _header_faults(report),
-            _name_faults(report.partials.series, "series", partial_place),
-            _partial_faults(report.partials, partial_place),
-            _name_faults(report.scalars.key, "key", scalar_place),
-            _rule_faults(known, scalar_place),
-        )
-    )
+    found = [_header_faults(report)]
+    if partials:
+        found.append(_name_faults(report.partials.series, "series", partial_place))
+        if not consistent(report.partials):
+            found.append(_partial_faults(report.partials, partial_place))
+    if scalars:
+        found.append(_name_faults(report.scalars.key, "key", scalar_place))
+        found.append(_rule_faults(known, scalar_place))
+    _refuse(chain.from_iterable(found))
     return report
 
 
@@ -74,53 +72,63 @@ def decode_finish(body: bytes) -> int:
 
 
 def _columns(document: Any, name: str, max_items: int) -> tuple[Columns, Locate]:
-    """Return a list as columns of one length, and how to say where a value of it stands."""
-    sent = document.get(name, [])
-    columns = _transposed(sent) if isinstance(sent, list) else sent
-    lengths = {member: len(column) for member, column in columns.items()}
-    longest = max(lengths.values(), default=0)
+    """Take a list off a document, as columns of one length, and how to say where a value stands."""
+    sent = document.pop(name, ())
+    if isinstance(sent, dict):
+        columns, locate = sent, _in_columns(name)
+    else:
+        columns, locate = _transposed(sent) if sent else {}, _in_rows(name)
+    lengths = [*map(len, columns.values())]
+    longest = max(lengths, default=0)
     if longest > max_items:
         raise TooLarge(f"{name} has {longest} items; {max_items} are allowed in one report")
-    _refuse(
-        field_error(f"has {length} items where the longest column has {longest}", name, member)
-        for member, length in lengths.items()
-        if length != longest
-    )
-    if isinstance(sent, list):
-        return columns, lambda index, member: (name, index, member)
-    return columns, lambda index, member: (name, member, index)
+    if lengths.count(longest) < len(lengths):
+        _refuse(
+            field_error(f"has {length} items where the longest column has {longest}", name, member)
+            for member, length in zip(columns, lengths, strict=True)
+            if length != longest
+        )
+    return columns, locate
+
+
+def _in_columns(name: str) -> Locate:
+    return lambda index, member: (name, member, index)
+
+
+def _in_rows(name: str) -> Locate:
+    return lambda index, member: (name, index, member)
 
 
 def _transposed(rows: Sequence[dict[str, Any]]) -> Columns:
     """Return rows as columns; what a row leaves out is None there."""
-    names = set().union(*rows)
-    return {name: [row.get(name) for row in rows] for name in names}
+    names = [*rows[0]]
+    if all(map(names.__eq__, map(list, rows))):  # as programs send them: all rows alike
+        values = zip(*map(dict.values, rows), strict=True)
+        return {name: list(column) for name, column in zip(names, values, strict=True)}
+    return {name: [row.get(name) for row in rows] for name in set().union(*rows)}
 
 
 def _partials(columns: Columns) -> PartialColumns:
-    if not columns:
-        return PartialColumns()
-    size = len(columns["series"])
-    optional = {name: _optional(columns.get(name)) for name in _OPTIONAL}
-    worst = optional.pop("worst")
+    worst = _optional(columns.get("worst"))
     return PartialColumns(
-        series=columns["series"],
-        iteration=columns["iteration"],
-        microbatch=columns["microbatch"],
-        count=columns["count"],
-        valid=columns["valid"],
-        nonfinite=_filled(columns.get("nonfinite"), 0, size),
-        # Adding 0.0 makes 0.0 of -0.0, so that folds have one zero.
-        max=[None if value is None else value + 0.0 for value in columns["max"]],
-        sum=[value + 0.0 for value in columns["sum"]],
-        worst=worst and [value and _worst(value) for value in worst],
-        **optional,
+        columns["series"],
+        columns["iteration"],
+        columns["microbatch"],
+        columns["count"],
+        columns["valid"],
+        _filled(columns.get("nonfinite"), 0, len(columns["series"])),
+        columns["max"],
+        columns["sum"],
+        _optional(columns.get("sum_sq")),
+        _optional(columns.get("ulp_max")),
+        _optional(columns.get("total")),
+        worst and [value and _worst(value) for value in worst],
     )
 
 
 def _optional(column: list[Any] | None) -> list[Any] | None:
     """Return a column, or None where it holds nothing."""
-    return column if column and any(value is not None for value in column) else None
+    return column if column and column.count(None) < len(column) else None
 
 
 def _filled(column: list[Any] | None, default: Any, size: int) -> list[Any]:
@@ -144,7 +152,7 @@ def _worst(value: dict[str, Any]) -> Worst:
 
 def _rules(columns: Columns, rules: RuleSet) -> list[Rule | None]:
     """Return each scalar's rule: what was sent, else what the rules file says."""
-    keys = columns.get("key", [])
+    keys = columns["key"]
     said = _filled(columns.get("rule"), None, len(keys))
     return [
         rules.scalar_rule(key) if word is None else Rule(word)
@@ -153,8 +161,6 @@ def _rules(columns: Columns, rules: RuleSet) -> list[Rule | None]:
 
 
 def _scalars(columns: Columns, rules: list[Rule | None]) -> ScalarColumns:
-    if not columns:
-        return ScalarColumns()
     keys = columns["key"]
     return ScalarColumns(
         key=keys,
@@ -170,18 +176,30 @@ def _scalars(columns: Columns, rules: list[Rule | None]) -> ScalarColumns:
 def consistent(partials: PartialColumns) -> bool:
     """Whether no partial breaks an invariant: `rankfold.partial.faults`, over whole columns."""
     count, valid, nonfinite = partials.count, partials.valid, partials.nonfinite
-    null = [value is None for value in partials.max]
-    clean = [not n for n in count]
     return (
         all(map(ge, valid, count))
         and all(map(ge, count, nonfinite))
-        and null == list(map(eq, valid, nonfinite))
-        and not any(m or s for c, m, s in zip(clean, partials.max, partials.sum, strict=True) if c)
-        and not any(q for c, q in zip(clean, partials.sum_sq or (), strict=False) if c)
+        and _nulls_fit(partials)
+        and (0 not in count or _clean_ones_fit(partials))
         and not any(
             t is not None and t < v for t, v in zip(partials.total or (), valid, strict=False)
         )
     )
+
+
+def _nulls_fit(partials: PartialColumns) -> bool:
+    """Whether the maximum is null where no position is finite, and only there."""
+    valid, nonfinite, maxima = partials.valid, partials.nonfinite, partials.max
+    if None not in maxima and not any(nonfinite):
+        return all(valid)
+    return [value is None for value in maxima] == list(map(eq, valid, nonfinite))
+
+
+def _clean_ones_fit(partials: PartialColumns) -> bool:
+    """Whether there is no difference where nothing differs."""
+    clean = [*map(not_, partials.count)]
+    columns = (partials.max, partials.sum, partials.sum_sq or ())
+    return not any(map(any, (compress(column, clean) for column in columns)))
 
 
 def _header_faults(report: Report) -> Iterator[FieldError]:
@@ -193,7 +211,7 @@ def _header_faults(report: Report) -> Iterator[FieldError]:
         yield field_error(f"is not below the world size {report.world_size}", "rank")
 
 
-def _name_faults(names: list[str], member: str, place: Locate) -> Iterator[FieldError]:
+def _name_faults(names: Sequence[str], member: str, place: Locate) -> Iterator[FieldError]:
     wrong = {name: reason for name in set(names) if (reason := name_fault(name))}
     if wrong:
         for index, name in enumerate(names):
@@ -202,8 +220,6 @@ def _name_faults(names: list[str], member: str, place: Locate) -> Iterator[Field
 
 
 def _partial_faults(partials: PartialColumns, place: Locate) -> Iterator[FieldError]:
-    if consistent(partials):
-        return
     nothing = [None] * len(partials)
     rows = zip(
         partials.valid,

@@ -215,7 +215,7 @@ async def show_gate(place: Readable, query: Annotated[GateQuery, Query()]) -> Re
 async def finish_run(request: Request, place: Writable, _: Annotated[NoQuery, Query()]) -> Response:
     """Mark an attempt finished; again changes nothing."""
     seconds = parts_of(request).settings.body_timeout
-    body = await read_body(request.headers, request.stream(), FINISH_BYTES, seconds)
+    body = await read_body(dict(request.scope["headers"]), request.receive, FINISH_BYTES, seconds)
     attempt = decode_finish(body.unpacked(FINISH_BYTES))
     return _answer(await place.aggregator.finish(place.project, place.run, attempt))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 import time
@@ -9,7 +10,6 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -17,6 +17,10 @@ from rankfold_service.http.problems import note_problem, problem_of
 from rankfold_service.telemetry import Telemetry
 
 _log = logging.getLogger("rankfold.http")
+
+# Unlike those of any other process, and cheap: one is made for every report.
+_PROCESS = uuid.uuid4().hex[:16]
+_numbers = itertools.count()
 
 _SANE_ID = re.compile(r"[A-Za-z0-9._-]{1,64}")
 CLIENT_GONE = 499  # what proxies write where a client left before its answer
@@ -78,7 +82,7 @@ class Watch:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                MutableHeaders(scope=message)["X-Request-ID"] = request_id
+                message.setdefault("headers", []).append((b"x-request-id", request_id.encode()))
             await send(message)
 
         try:
@@ -112,8 +116,12 @@ class Watch:
 
 def _request_id(scope: Scope) -> str:
     """Return the caller's id where it is harmless in a log, or else a new one."""
-    given = Headers(scope=scope).get("x-request-id", "")
-    return given if _SANE_ID.fullmatch(given) else uuid.uuid4().hex
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            given: str = value.decode("latin-1")
+            if _SANE_ID.fullmatch(given):
+                return given
+    return f"{_PROCESS}-{next(_numbers):x}"
 
 
 def _template(scope: Scope) -> str:

@@ -1,68 +1,127 @@
-"""Ledgers and pages as compressed JSON, for the tables that outlive the journal."""
+"""Ledgers and pages as columns of numbers, for the tables that outlive the journal.
+
+What every cell or fold has is a column; what few have, and what has no fixed size, is JSON.
+"""
 
 from __future__ import annotations
 
-import json
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, islice
 from typing import Any
 
 from rankfold.attempt import Attempt, Iterations, Reporter, Scope
 from rankfold.fold import Fold, Moments, Place, ScalarFold, Table, WorstToken
 from rankfold.ledger import Binding, ConflictNote, Ledger
-from rankfold.page import Conflict, Page, ScalarCell, SeriesCell
+from rankfold.microbatches import Microbatches
+from rankfold.page import Cell, Conflict, Page
 from rankfold.rules import Rule, RuleSet
+from rankfold_service.store.columns import ColumnReader, anything, doubles, exact, integers
 from rankfold_service.store.record import pack_worst, unpack_worst
 
 LoadPage = Callable[[int, int], Page]
+Cells = Sequence[tuple[int, str, Cell[Any]]]
 
 
 def pack_page(page: Page) -> bytes:
     """Return a page as bytes."""
+    series = [(r, name, c) for name, ranks in page.series.items() for r, c in ranks.items()]
+    scalars = [(r, key, c) for key, ranks in page.scalars.items() for r, c in ranks.items()]
+    partials, values = _rows(series, 6), _rows(scalars, 4)
     return _compress(
-        {
-            "commits": list(page.commits.items()),
-            "conflicts": sorted(page.conflicts),
-            "series": {
-                series: [
-                    [rank, _fold(cell.fold), *_contents(cell.contents)]
-                    for rank, cell in ranks.items()
-                ]
-                for series, ranks in page.series.items()
-            },
-            "scalars": {
-                key: [
-                    [rank, _scalar(cell.fold), *_contents(cell.contents)]
-                    for rank, cell in ranks.items()
-                ]
-                for key, ranks in page.scalars.items()
-            },
-        }
+        integers([*page.commits]),
+        integers([*page.commits.values()]),
+        anything([_flat(page.series), _flat(page.scalars), sorted(page.conflicts)]),
+        _cells(series),
+        *_folds([cell.fold for _, _, cell in series]),
+        *(integers(column) for column in partials[:4]),
+        *(doubles(column) for column in partials[4:]),
+        _cells(scalars),
+        *_scalar_folds([cell.fold for _, _, cell in scalars]),
+        integers(values[0]),
+        doubles(values[1]),
+        integers(values[2]),
+        anything(values[3]),
     )
 
 
 def unpack_page(data: bytes) -> Page:
     """Return the page that `pack_page` was given."""
-    plain = _decompress(data)
+    read = _reader(data)
     page = Page()
-    page.commits = dict(plain["commits"])
-    page.conflicts = {Conflict(*c) for c in plain["conflicts"]}
-    for series, ranks in plain["series"].items():
-        page.series[series] = {rank: _series_cell(*rest) for rank, *rest in ranks}
-    for key, ranks in plain["scalars"].items():
-        page.scalars[key] = {rank: _scalar_cell(*rest) for rank, *rest in ranks}
+    page.commits = dict(zip(read.column(), read.column(), strict=True))
+    series, scalars, conflicts = read.column()
+    page.conflicts = {Conflict(*c) for c in conflicts}
+    known, kept = _unpack_cells(read)
+    folds = _unfolds(read)
+    partials = zip(*(read.column() for _ in range(6)), strict=True)
+    page.series = _deep(series, known, kept, folds, partials)
+    known, kept = _unpack_cells(read)
+    scalar_folds = _unscalar_folds(read)
+    columns = [read.column() for _ in range(4)]
+    values = zip(*columns[:3], map(Rule, columns[3]), strict=True)
+    page.scalars = _deep(scalars, known, kept, scalar_folds, values)
     page.recount()
     return page
 
 
+def _flat(cells: dict[str, dict[int, Any]]) -> list[Any]:
+    return [[name, list(ranks)] for name, ranks in cells.items()]
+
+
+def _rows(cells: Cells, width: int) -> list[Sequence[Any]]:
+    """Return the contents of cells as columns."""
+    rows = [*chain.from_iterable(cell.contents for _, _, cell in cells)]
+    return [*zip(*rows, strict=True)] if rows else [()] * width
+
+
+def _cells(cells: Cells) -> bytes:
+    """Return what cells have besides their folds and contents."""
+    known = [cell.known for _, _, cell in cells]
+    odd = [[i, _runs(k)] for i, k in enumerate(known) if k.highest >= len(k)]
+    return b"".join(
+        (
+            integers([*map(len, known)]),
+            integers([len(cell.contents) for _, _, cell in cells]),
+            anything(odd),
+        )
+    )
+
+
+def _unpack_cells(read: ColumnReader) -> tuple[list[Microbatches], list[int]]:
+    counts, kept = read.column(), read.column()
+    known = [*map(Microbatches.first, counts)]
+    for index, runs in read.column():
+        known[index] = Microbatches(_unruns(runs))
+    return known, kept
+
+
+def _deep(
+    names: list[Any],
+    known: Iterable[Microbatches],
+    kept: Iterable[int],
+    folds: Iterable[Any],
+    rows: Iterator[Any],
+) -> dict[str, dict[int, Any]]:
+    """Return cells by name and rank."""
+    parts = zip(known, kept, folds, strict=True)
+    return {name: {rank: _cell(*next(parts), rows) for rank in ranks} for name, ranks in names}
+
+
+def _cell(known: Microbatches, kept: int, fold: Any, rows: Iterator[Any]) -> Cell[Any]:
+    cell: Cell[Any] = Cell(fold)
+    cell.known = known
+    cell.contents = [*islice(rows, kept)]
+    return cell
+
+
 def pack_ledger(ledger: Ledger) -> bytes:
     """Return a ledger without its pages as bytes."""
+    attempts = list(ledger.attempts.values())
+    head = [ledger.bindings, ledger.notes, [_attempt(a) for a in attempts]]
     return _compress(
-        {
-            "bindings": ledger.bindings,
-            "notes": ledger.notes,
-            "attempts": [_attempt(a) for a in ledger.attempts.values()],
-        }
+        anything(head),
+        *(part for attempt in attempts for part in _attempt_columns(attempt)),
     )
 
 
@@ -70,13 +129,14 @@ def unpack_ledger(
     data: bytes, project: str, run: str, rules: RuleSet, load_page: LoadPage
 ) -> Ledger:
     """Return the ledger that `pack_ledger` was given; it finds its pages by `load_page`."""
-    plain = _decompress(data)
+    read = _reader(data)
+    bindings, notes, attempts = read.column()
     ledger = Ledger(project, run, rules, load_page=load_page)
-    ledger.bindings = {k: Binding(Rule(r), g) for k, (r, g) in plain["bindings"].items()}
-    ledger.notes = [ConflictNote(a, i, Conflict(*c), w) for a, i, c, w in plain["notes"]]
-    for entry in plain["attempts"]:
+    ledger.bindings = {k: Binding(Rule(r), g) for k, (r, g) in bindings.items()}
+    ledger.notes = [ConflictNote(a, i, Conflict(*c), w) for a, i, c, w in notes]
+    for entry in attempts:
         attempt = ledger.new_attempt(entry["number"], entry["first_report"])
-        _fill_attempt(attempt, entry)
+        _fill_attempt(attempt, entry, read)
         ledger.attempts[attempt.number] = attempt
     return ledger
 
@@ -88,141 +148,145 @@ def _attempt(attempt: Attempt) -> dict[str, Any]:
         "meta": attempt.meta,
         "finished": attempt.finished,
         "first_report": attempt.first_report,
-        "reporters": [
-            [rank, r.last_report, r.last_iteration, r.dropped]
-            for rank, r in attempt.reporters.items()
-        ],
         "conflicts": attempt.conflicts,
         "first_iteration": attempt.first_iteration,
         "cut": attempt.cut,
-        "everything": _scope(attempt.everything),
-        "remaining": None if attempt.remaining is None else _scope(attempt.remaining),
+        "remains": attempt.remaining is not None,
         "paged": _runs(attempt.paged),
         "covered": _runs(attempt.covered),
         "worked": _runs(attempt.worked),
         "seen": {series: _runs(seen) for series, seen in attempt.seen.items()},
-        "incomplete": sorted(attempt.incomplete),
+        "incomplete": _runs(sorted(attempt.incomplete)),
         "last_commit": attempt.last_commit,
         "horizon": attempt.horizon,
     }
 
 
-def _fill_attempt(attempt: Attempt, plain: dict[str, Any]) -> None:
+def _attempt_columns(attempt: Attempt) -> Iterator[bytes]:
+    reporters = attempt.reporters.values()
+    yield integers([*attempt.reporters])
+    yield doubles([r.last_report for r in reporters])
+    yield integers([r.last_iteration for r in reporters])
+    yield integers([r.dropped for r in reporters])
+    yield from _scope(attempt.everything)
+    if attempt.remaining is not None:
+        yield from _scope(attempt.remaining)
+
+
+def _fill_attempt(attempt: Attempt, plain: dict[str, Any], read: ColumnReader) -> None:
     for name in (
         *("world_size", "meta", "finished", "conflicts"),
         *("first_iteration", "cut", "last_commit", "horizon"),
     ):
         setattr(attempt, name, plain[name])
-    attempt.reporters = {rank: Reporter(*rest) for rank, *rest in plain["reporters"]}
-    attempt.everything = _unscope(plain["everything"])
-    attempt.remaining = None if plain["remaining"] is None else _unscope(plain["remaining"])
+    ranks, *rest = (read.column() for _ in range(4))
+    attempt.reporters = dict(zip(ranks, map(Reporter, *rest), strict=True))
+    attempt.everything = _unscope(read)
+    attempt.remaining = _unscope(read) if plain["remains"] else None
     attempt.paged = _unruns(plain["paged"])
     attempt.covered = _unruns(plain["covered"])
     attempt.worked = _unruns(plain["worked"])
     attempt.seen = {series: _unruns(seen) for series, seen in plain["seen"].items()}
-    attempt.incomplete = set(plain["incomplete"])
+    attempt.incomplete = set(_unruns(plain["incomplete"]))
 
 
-def _scope(scope: Scope) -> list[Any]:
-    return [_table(scope.table), [[rank, _table(t)] for rank, t in scope.ranks.items()]]
+def _scope(scope: Scope) -> Iterator[bytes]:
+    """Yield the folds over all ranks and of each rank, each kind in one go."""
+    tables = [scope.table, *scope.ranks.values()]
+    yield integers([*scope.ranks])
+    yield anything([*scope.table.series])
+    yield anything([*scope.table.scalars])
+    yield anything(_places([t.series for t in tables], scope.table.series))
+    yield anything(_places([t.scalars for t in tables], scope.table.scalars))
+    yield from _folds([fold for table in tables for fold in table.series.values()])
+    yield from _scalar_folds([fold for table in tables for fold in table.scalars.values()])
 
 
-def _unscope(plain: list[Any]) -> Scope:
+def _unscope(read: ColumnReader) -> Scope:
     scope = Scope()
-    scope.table = _untable(plain[0])
-    scope.ranks = {rank: _untable(table) for rank, table in plain[1]}
+    ranks, series, keys, in_series, in_keys = (read.column() for _ in range(5))
+    folds, scalars = iter(_unfolds(read)), iter(_unscalar_folds(read))
+    tables = [Table() for _ in range(1 + len(ranks))]
+    for table, has_series, has_keys in zip(tables, in_series, in_keys, strict=True):
+        table.series = {series[i]: next(folds) for i in has_series}
+        table.scalars = {keys[i]: next(scalars) for i in has_keys}
+    scope.table, *rest = tables
+    scope.ranks = dict(zip(ranks, rest, strict=True))
     return scope
 
 
-def _table(table: Table) -> list[Any]:
+def _places(tables: Sequence[dict[str, Any]], names: Iterable[str]) -> list[list[int]]:
+    """Return, of each table, where its names stand among all names."""
+    index = {name: i for i, name in enumerate(names)}
+    return [[index[name] for name in table] for table in tables]
+
+
+def _folds(folds: Sequence[Fold]) -> list[bytes]:
+    """Return folds as columns; the optional fields, which few have, by index."""
+    columns: list[Sequence[Any]] = [*zip(*folds, strict=True)] if folds else [()] * 11
+    sums, maxima, minima, moments, ulp_max, total, worst = columns[4:]
+    extra = [[i, m.positions, m.sum, m.sum_sq] for i, m in enumerate(moments) if m]
+    found, positions, sum_, sum_sq = zip(*extra, strict=True) if extra else [()] * 4
+    tokens = [[i, [[t.place, pack_worst(t.worst)] for t in w]] for i, w in enumerate(worst) if w]
     return [
-        {series: _fold(f) for series, f in table.series.items()},
-        {key: _scalar(f) for key, f in table.scalars.items()},
+        *map(integers, columns[:4]),
+        exact(sums),
+        doubles(maxima),
+        doubles(minima),
+        integers(found),
+        integers(positions),
+        exact(sum_),
+        exact(sum_sq),
+        integers(ulp_max),
+        integers(total),
+        anything(tokens),
     ]
 
 
-def _untable(plain: list[Any]) -> Table:
-    table = Table()
-    table.series = {series: _unfold(f) for series, f in plain[0].items()}
-    table.scalars = {key: _unscalar(f) for key, f in plain[1].items()}
-    return table
+def _unfolds(read: ColumnReader) -> list[Fold]:
+    partials, valid, count, nonfinite = (read.column() for _ in range(4))
+    sums, maxima, minima = read.exact(), read.column(), read.column()
+    moments: list[Moments | None] = [None] * len(partials)
+    found, positions = read.column(), read.column()
+    for index, *of_it in zip(found, positions, read.exact(), read.exact(), strict=True):
+        moments[index] = Moments(*of_it)
+    ulp_max, total = read.column(), read.column()
+    worst: list[tuple[WorstToken, ...]] = [()] * len(partials)
+    for index, tokens in read.column():
+        worst[index] = tuple(WorstToken.of(Place(*p), unpack_worst(w)) for p, w in tokens)
+    columns = (partials, valid, count, nonfinite, sums, maxima, minima, moments)
+    return [*map(Fold, *columns, ulp_max, total, worst)]
 
 
-def _fold(fold: Fold) -> list[Any]:
-    moments = fold.moments
-    return list(
-        fold._replace(
-            sum=_exact(fold.sum),  # type: ignore[arg-type]  # plain lists stand in for values
-            moments=moments and [moments.positions, _exact(moments.sum), _exact(moments.sum_sq)],  # type: ignore[arg-type]
-            worst=[[t.place, pack_worst(t.worst)] for t in fold.worst],  # type: ignore[arg-type]
-        )
-    )
+def _scalar_folds(folds: Sequence[ScalarFold]) -> list[bytes]:
+    columns: list[Sequence[Any]] = [*zip(*folds, strict=True)] if folds else [()] * 8
+    values, nonfinite, weight, sums, weighted, maxima, minima, last = columns
+    return [
+        *map(integers, (values, nonfinite, weight)),
+        exact(sums),
+        exact(weighted),
+        doubles(maxima),
+        doubles(minima),
+        anything(last),
+    ]
 
 
-def _unfold(plain: list[Any]) -> Fold:
-    fold = Fold(*plain)
-    moments: Any = fold.moments
-    return fold._replace(
-        sum=_unexact(plain[4]),
-        moments=moments and Moments(moments[0], _unexact(moments[1]), _unexact(moments[2])),
-        worst=tuple(WorstToken(Place(*place), unpack_worst(w)) for place, w in plain[-1]),
-    )
+def _unscalar_folds(read: ColumnReader) -> list[ScalarFold]:
+    values, nonfinite, weight = (read.column() for _ in range(3))
+    sums, weighted = read.exact(), read.exact()
+    maxima, minima = read.column(), read.column()
+    last = [pair and (Place(*pair[0]), pair[1]) for pair in read.column()]
+    return [*map(ScalarFold, values, nonfinite, weight, sums, weighted, maxima, minima, last)]
 
 
-def _scalar(fold: ScalarFold) -> list[Any]:
-    return [*fold[:3], _exact(fold.sum), _exact(fold.weighted), *fold[5:]]
-
-
-def _unscalar(plain: list[Any]) -> ScalarFold:
-    values, nonfinite, weight, total, weighted, high, low, last = plain
-    place = last and (Place(*last[0]), last[1])
-    return ScalarFold(
-        values, nonfinite, weight, _unexact(total), _unexact(weighted), high, low, place
-    )
-
-
-def _exact(units: int) -> list[int]:
-    """Return a big integer as (odd part, power of two): doubles have at most 53 odd bits."""
-    shift = max((units & -units).bit_length() - 1, 0)
-    return [units >> shift, shift]
-
-
-def _unexact(pair: list[int]) -> int:
-    return pair[0] << pair[1]
-
-
-def _contents(contents: Mapping[int, tuple[Any, ...] | None]) -> tuple[list[Any], list[Any]]:
-    """Return the contents that are kept, and the microbatches whose contents were folded away."""
-    kept = [[m, *content] for m, content in contents.items() if content is not None]
-    return kept, _runs(sorted(m for m, content in contents.items() if content is None))
-
-
-def _series_cell(fold: list[Any], rows: list[Any], folded: list[list[int]]) -> SeriesCell:
-    cell = SeriesCell()
-    cell.fold = _unfold(fold)
-    cell.contents = dict.fromkeys(_unruns(folded))
-    for microbatch, count, valid, nonfinite, max_, sum_ in rows:
-        cell.contents[microbatch] = (count, valid, nonfinite, max_, sum_)
-    return cell
-
-
-def _scalar_cell(fold: list[Any], rows: list[Any], folded: list[list[int]]) -> ScalarCell:
-    cell = ScalarCell()
-    cell.fold = _unscalar(fold)
-    cell.contents = dict.fromkeys(_unruns(folded))
-    for microbatch, value, weight, rule in rows:
-        cell.contents[microbatch] = (value, weight, Rule(rule))
-    return cell
-
-
-def _runs(iterations: Iterable[int]) -> list[list[int]]:
-    """Return ascending numbers as [first, last] runs: most iterations follow each other."""
+def _runs(ascending: Iterable[int]) -> list[list[int]]:
+    """Return ascending numbers as [first, last] runs: most of them follow each other."""
     runs: list[list[int]] = []
-    for iteration in iterations:
-        if runs and iteration == runs[-1][1] + 1:
-            runs[-1][1] = iteration
+    for number in ascending:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
         else:
-            runs.append([iteration, iteration])
+            runs.append([number, number])
     return runs
 
 
@@ -230,9 +294,9 @@ def _unruns(runs: list[list[int]]) -> Iterations:
     return Iterations(i for first, last in runs for i in range(first, last + 1))
 
 
-def _compress(plain: dict[str, Any]) -> bytes:
-    return zlib.compress(json.dumps(plain, separators=(",", ":")).encode(), 1)
+def _compress(*parts: bytes) -> bytes:
+    return zlib.compress(b"".join(parts), 1)
 
 
-def _decompress(data: bytes) -> Any:
-    return json.loads(zlib.decompress(data))
+def _reader(data: bytes) -> ColumnReader:
+    return ColumnReader(zlib.decompress(data))

@@ -9,16 +9,17 @@ from __future__ import annotations
 import json
 import math
 import struct
-import sys
 import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal, cast
 
 from rankfold.partial import PartialColumns, Worst
 from rankfold.rules import Rule
 from rankfold.wire import Commit, Report, ScalarColumns
+from rankfold_service.store.columns import encode, little_endian
 
 _FRAME = struct.Struct("<II")
 _SIZES = struct.Struct("<III")
@@ -52,7 +53,7 @@ def pack(entry: Entry) -> bytes:
     """Return an entry as one framed record."""
     report = entry.report
     partials, scalars = report.partials, report.scalars
-    names = list(dict.fromkeys([*partials.series, *scalars.key]))
+    names = list(dict.fromkeys(chain(partials.series, scalars.key)))
     index = {name: i for i, name in enumerate(names)}
     optional = [f for f in _OPTIONAL_INTEGERS if getattr(partials, f) is not None]
     header = {
@@ -74,24 +75,27 @@ def pack(entry: Entry) -> bytes:
         "rules": scalars.rule,
         "global": scalars.is_global,
     }
-    text = json.dumps(header, separators=(",", ":")).encode()
-    body = b"".join(
-        (
-            _SIZES.pack(len(text), len(partials), len(scalars)),
-            text,
-            _integers([index[name] for name in partials.series]),
-            *(_integers(getattr(partials, field)) for field in _PARTIAL_INTEGERS),
-            *(_integers(_filled(getattr(partials, f))) for f in optional),
-            _doubles(_with_nan(partials.max)),
-            _doubles(partials.sum),
-            _doubles(_with_nan(partials.sum_sq)) if partials.sum_sq is not None else b"",
-            _integers([index[key] for key in scalars.key]),
-            _integers(scalars.iteration),
-            _integers(scalars.microbatch),
-            _integers(scalars.weight),
-            _doubles(scalars.value),
+    # What is empty or false is what a reader takes it for: it is left out.
+    text = encode({name: value for name, value in header.items() if value})
+    parts = [_SIZES.pack(len(text), len(partials), len(scalars)), text]
+    if len(partials):
+        parts += (
+            _numbers("q", [index[name] for name in partials.series]),
+            *(_numbers("q", getattr(partials, field)) for field in _PARTIAL_INTEGERS),
+            *(_numbers("q", _filled(getattr(partials, f))) for f in optional),
+            _numbers("d", _with_nan(partials.max)),
+            _numbers("d", partials.sum),
+            _numbers("d", _with_nan(partials.sum_sq)) if partials.sum_sq is not None else b"",
         )
-    )
+    if len(scalars):
+        parts += (
+            _numbers("q", [index[key] for key in scalars.key]),
+            _numbers("q", scalars.iteration),
+            _numbers("q", scalars.microbatch),
+            _numbers("q", scalars.weight),
+            _numbers("d", scalars.value),
+        )
+    body = b"".join(parts)
     return _FRAME.pack(len(body), zlib.crc32(body)) + body
 
 
@@ -123,45 +127,45 @@ def _unpack(body: bytes) -> Entry:
     scalars = _unpack_scalars(header, read, scalar_count)
     report = Report(
         run=header["run"],
-        rank=header["rank"],
+        rank=header.get("rank", 0),
         project=header["project"],
-        attempt=header["attempt"],
-        world_size=header["world_size"],
+        attempt=header.get("attempt", 0),
+        world_size=header.get("world_size"),
         partials=partials,
         scalars=scalars,
-        commits=[Commit(*pair) for pair in header["commits"]],
-        meta=header["meta"],
-        dropped=header["dropped"],
+        commits=[Commit(*pair) for pair in header.get("commits", ())],
+        meta=header.get("meta", {}),
+        dropped=header.get("dropped", 0),
     )
-    return Entry(header["op"], header["now"], header["keep"], report)
+    return Entry(header["op"], header.get("now", 0.0), header.get("keep", 0), report)
 
 
 def _unpack_partials(header: dict[str, Any], read: _ColumnReader, count: int) -> PartialColumns:
-    names = header["names"]
+    names = header.get("names", ())
     columns = PartialColumns(series=[names[i] for i in read.integers(count)])
     for field in _PARTIAL_INTEGERS:
         setattr(columns, field, read.integers(count))
-    for field in header["optional"]:
+    for field in header.get("optional", ()):
         values = read.integers(count)
         setattr(columns, field, [None if v == _NULL_INTEGER else v for v in values])
     columns.max = _without_nan(read.doubles(count))
     columns.sum = read.doubles(count)
-    if header["sum_sq"]:
+    if header.get("sum_sq"):
         columns.sum_sq = _without_nan(read.doubles(count))
-    columns.worst = _unpack_worst(header["worst"], count)
+    columns.worst = _unpack_worst(header.get("worst"), count)
     return columns
 
 
 def _unpack_scalars(header: dict[str, Any], read: _ColumnReader, count: int) -> ScalarColumns:
-    names = header["names"]
+    names = header.get("names", ())
     return ScalarColumns(
         key=[names[i] for i in read.integers(count)],
         iteration=read.integers(count),
         microbatch=read.integers(count),
         weight=read.integers(count),
         value=read.doubles(count),
-        rule=[Rule(rule) for rule in header["rules"]],
-        is_global=header["global"],
+        rule=[Rule(rule) for rule in header.get("rules", ())],
+        is_global=header.get("global", []),
     )
 
 
@@ -181,28 +185,20 @@ class _ColumnReader:
         column: array[Any] = array(code)
         column.frombytes(self._data[: 8 * count])
         self._data = self._data[8 * count :]
-        return _little_endian(column).tolist()
+        return little_endian(column).tolist()
 
 
-def _little_endian(column: array[Any]) -> array[Any]:
-    if sys.byteorder == "big":
-        column.byteswap()
-    return column
-
-
-def _integers(values: Sequence[int]) -> bytes:
-    return _little_endian(array("q", values)).tobytes()
-
-
-def _doubles(values: Sequence[float]) -> bytes:
-    return _little_endian(array("d", values)).tobytes()
+def _numbers(code: Literal["q", "d"], values: Sequence[float]) -> bytes:
+    return little_endian(array(code, values)).tobytes()
 
 
 def _filled(values: Sequence[int | None]) -> list[int]:
     return [_NULL_INTEGER if value is None else value for value in values]
 
 
-def _with_nan(values: Sequence[float | None]) -> list[float]:
+def _with_nan(values: Sequence[float | None]) -> Sequence[float]:
+    if None not in values:
+        return cast("Sequence[float]", values)
     return [math.nan if value is None else value for value in values]
 
 
@@ -215,7 +211,7 @@ def _pack_worst(worst: Sequence[Worst | None] | None) -> list[list[Any]]:
     return [[i, pack_worst(w)] for i, w in enumerate(worst or ()) if w is not None]
 
 
-def _unpack_worst(packed: list[list[Any]], count: int) -> list[Worst | None] | None:
+def _unpack_worst(packed: list[list[Any]] | None, count: int) -> list[Worst | None] | None:
     if not packed:
         return None
     column: list[Worst | None] = [None] * count

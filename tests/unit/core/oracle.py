@@ -268,7 +268,7 @@ def shown(fold: Fold | ScalarFold) -> dict[str, Any]:
     if isinstance(fold, ScalarFold):
         parts["weighted"] = fold.weighted * UNIT
         return parts
-    parts["worst"] = [tuple(token) for token in fold.worst]
+    parts["worst"] = [(token.place, token.worst) for token in fold.worst]
     if fold.moments:
         positions, total, squares = fold.moments
         parts["moments"] = [positions, total * UNIT, squares * UNIT]

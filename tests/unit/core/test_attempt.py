@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankfold.attempt import Attempt, Iterations
+from rankfold.attempt import Attempt, Gains, Iterations
 from rankfold.fold import Fold, Place, ScalarFold
 from rankfold.page import GLOBAL, Page
+from rankfold.rules import Rule
 from rankfold.wire import MAX_META
 from unit.core.builders import Shelf, dirty, ledger_of, partial, plain, report
 
@@ -107,12 +108,18 @@ def test_attempt_folds_late_arrivals_into_what_they_belong_to() -> None:
     attempt.supersede(3)
     for iteration in (2, 3):
         page = attempt.open_page(iteration)
-        page.enter_partials(0, "s", [0], [(0, 8, 0, 0.0, 0.0)])
+        page.enter_partials(0, "s", [(0, 0, 8, 0, 0.0, 0.0)])
         attempt.fold_series(iteration, 0, "s", Fold(1, 8))
+        gains = Gains()
+        gains.series.append((iteration, "s", Fold(1, 8)))
+        attempt.add(0, gains)
         for rank, key in ((0, "k"), (GLOBAL, "g")):
-            page.enter_scalars(rank, key, [0], [(1.0, 1, "sum")])
+            page.enter_scalars(rank, key, [(0, 1.0, 1, Rule.SUM)])
             value = ScalarFold.of(1.0, 1, Place(iteration, 0, rank, 0))
             attempt.fold_scalar(iteration, rank, key, value)
+            gains = Gains()
+            gains.scalars.append((iteration, key, value))
+            attempt.add(rank, gains)
     for scope, times in ((attempt.everything, 2), (attempt.effective, 1)):
         assert scope.of(None).series == {"s": Fold(times, 8 * times)}
         assert {key: f.values for key, f in scope.of(None).scalars.items()} == dict.fromkeys(

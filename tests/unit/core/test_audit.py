@@ -11,6 +11,7 @@ from rankfold.attempt import Iterations
 from rankfold.audit import audit
 from rankfold.fold import Fold, ScalarFold
 from rankfold.ledger import Ledger
+from rankfold.microbatches import Microbatches
 from rankfold.page import Conflict
 from unit.core.builders import SERIES, dirty, ledger_of, report, scalar
 from unit.core.worlds import Parts, one_report, worlds
@@ -32,7 +33,8 @@ def test_audit_takes_a_fold_whose_contents_are_gone() -> None:
     for i in range(3):
         rows = [dirty(i), dirty(i, 1)]
         ledger.apply(report(0, rows, commits=[(i, 2)], world_size=1), 1.0, keep=1)
-    assert ledger.attempts[0].page(0).series[SERIES][0].contents == {0: None, 1: None}
+    cell = ledger.attempts[0].page(0).series[SERIES][0]
+    assert (cell.contents, list(cell.known)) == ([], [0, 1])
     assert list(audit(ledger)) == []
 
 
@@ -53,7 +55,7 @@ def total(ledger: Ledger) -> None:
 def effective(ledger: Ledger) -> None:
     """Count something twice in what is not superseded."""
     scope = ledger.attempts[0].effective
-    scope.add_series(0, SERIES, scope.ranks[0].series[SERIES])
+    scope.add(0, scope.ranks[1])
 
 
 def rank(ledger: Ledger) -> None:
@@ -64,12 +66,12 @@ def rank(ledger: Ledger) -> None:
 def cell(ledger: Ledger) -> None:
     """Change what a microbatch said."""
     contents = ledger.attempts[0].page(0).series[SERIES][0].contents
-    contents[0] = (1, 9, 0, 0.5, 0.5)
+    contents[0] = (0, 1, 9, 0, 0.5, 0.5)
 
 
 def microbatch(ledger: Ledger) -> None:
     """Forget that a microbatch was reported."""
-    del ledger.attempts[0].page(0).series[SERIES][0].contents[0]
+    ledger.attempts[0].page(0).series[SERIES][0].known = Microbatches.first(1)
 
 
 def covered(ledger: Ledger) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rankfold.exact import deviation, from_units, mean, to_units
+from rankfold.exact import deviation, from_units, mean, sum_to_units, to_units
 
 UNIT = Fraction(1, 2**1074)
 TINY, LARGEST = 5e-324, sys.float_info.max
@@ -137,3 +137,23 @@ def test_deviation_of_plain_numbers_is_plain(values: list[float], expected: floa
 def test_deviation_reads_negative_spread_as_zero() -> None:
     """Squares that were rounded down below the mean's square leave 0, not an error."""
     assert deviation(to_units(1.0), to_units(math.nextafter(1.0, 0.0)), 1) == 0.0
+
+
+@more
+@given(st.lists(doubles | st.floats(-1.0, 1.0, width=32)))
+def test_sum_to_units_is_the_sum_of_units(values: list[float]) -> None:
+    """Whichever way it goes, by the size of the values, the sum is the exact one."""
+    assert sum_to_units(values) == sum(map(to_units, values))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_sum_to_units_takes_no_infinities(value: float) -> None:
+    """They have no exact value."""
+    with pytest.raises((OverflowError, ValueError)):
+        sum_to_units([1.0, value])
+
+
+def test_sum_to_units_of_what_is_beyond_the_common_scale() -> None:
+    """The largest double overflows the scale, the smallest is no integer in it."""
+    values = [LARGEST, TINY, -LARGEST, 2.0**-200, 2.0**-201]
+    assert sum_to_units(values) * UNIT == sum(map(Fraction, values))

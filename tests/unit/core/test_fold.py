@@ -31,7 +31,7 @@ places = st.builds(Place, st.integers(0, 3), st.integers(0, 3), st.integers(0, 2
 def one(place: Place) -> Fold:
     """Return the fold of the one partial that this place always has."""
     row = partial(place.iteration, place.microbatch, **content(0, *place))
-    return Fold.of(partial_columns([row]), [0], place.rank, place.attempt)
+    return Fold.of(partial_columns([row]), place.rank, place.attempt)
 
 
 def one_scalar(place: Place) -> ScalarFold:
@@ -106,7 +106,7 @@ def test_fold_of_rows_is_the_merge_of_each(found: list[Place]) -> None:
     """Folding a batch at once gives what folding its rows one by one gives."""
     own = [place._replace(rank=1) for place in dict.fromkeys(p._replace(rank=1) for p in found)]
     rows = [partial(p.iteration, p.microbatch, **content(0, *p)) for p in own]
-    batch = Fold.of(partial_columns(rows), range(len(rows)), 1, 0)
+    batch = Fold.of(partial_columns(rows), 1, 0)
     assert plain(batch) == plain(merged(map(one, own)))
 
 
@@ -135,7 +135,7 @@ def test_fold_of_a_row_holds_its_numbers() -> None:
     worst = Worst((1, 2), -1.0, -1.5, 3)
     row = dirty(4, 2, nonfinite=0, sum_sq=0.25, ulp_max=7, total=9, worst=worst)
     columns = partial_columns([partial(), row])
-    assert Fold.of(columns, [1], 5, 6) == Fold(
+    assert Fold.of(columns.at([1]), 5, 6) == Fold(
         partials=1,
         valid=8,
         count=1,
@@ -146,9 +146,9 @@ def test_fold_of_a_row_holds_its_numbers() -> None:
         moments=Moments(8, 1 << 1073, 1 << 1072),
         ulp_max=7,
         total=9,
-        worst=(WorstToken(Place(4, 2, 5, 6), worst),),
+        worst=(WorstToken.of(Place(4, 2, 5, 6), worst),),
     )
-    assert Fold.of(columns, [0], 5, 6) == Fold(1, 8, 0, 0, 0, 0.0, 0.0)
+    assert Fold.of(columns.at([0]), 5, 6) == Fold(1, 8, 0, 0, 0, 0.0, 0.0)
 
 
 def test_fold_divides_by_its_finite_positions() -> None:
@@ -160,8 +160,8 @@ def test_fold_has_one_zero() -> None:
     """A negative zero reads as zero, whichever came first."""
     for first, second in ((0.0, -0.0), (-0.0, 0.0), (-0.0, -0.0)):
         rows = partial_columns([partial(0, 0, max=first), partial(0, 1, max=second)])
-        whole = Fold.of(rows, [0, 1], 0, 0)
-        halves = Fold.of(rows, [0], 0, 0).merge(Fold.of(rows, [1], 0, 0))
+        whole = Fold.of(rows, 0, 0)
+        halves = Fold.of(rows.at([0]), 0, 0).merge(Fold.of(rows.at([1]), 0, 0))
         assert plain(whole) == plain(halves)
         assert plain([whole.max, whole.min]) == plain([0.0, 0.0])
         scalars = [ScalarFold.of(v, 1, Place(0, i, 0, 0)) for i, v in enumerate((first, second))]
@@ -192,12 +192,12 @@ def test_scalar_fold_last_is_the_latest_place() -> None:
 def test_worst_tokens_are_the_largest_first() -> None:
     """Non-finite before finite, then by difference, by ulp, by place; sixteen are kept."""
     ranked = [
-        WorstToken(Place(9, 0, 0, 0), Worst((0, 0), math.nan, -1.0, 0)),
-        WorstToken(Place(9, 1, 0, 0), Worst((0, 0), -1.0, -math.inf, 0)),
-        WorstToken(Place(8, 0, 0, 0), Worst((0, 0), -1.0, -2.0, 1)),
-        WorstToken(Place(7, 0, 0, 0), Worst((0, 0), -1.0, -1.5, 9)),
-        WorstToken(Place(5, 0, 0, 0), Worst((0, 0), -1.0, -1.5, 8)),
-        *(WorstToken(Place(6, i, 0, 0), Worst((0, 0), -1.0, -1.5, 8)) for i in range(20)),
+        WorstToken.of(Place(9, 0, 0, 0), Worst((0, 0), math.nan, -1.0, 0)),
+        WorstToken.of(Place(9, 1, 0, 0), Worst((0, 0), -1.0, -math.inf, 0)),
+        WorstToken.of(Place(8, 0, 0, 0), Worst((0, 0), -1.0, -2.0, 1)),
+        WorstToken.of(Place(7, 0, 0, 0), Worst((0, 0), -1.0, -1.5, 9)),
+        WorstToken.of(Place(5, 0, 0, 0), Worst((0, 0), -1.0, -1.5, 8)),
+        *(WorstToken.of(Place(6, i, 0, 0), Worst((0, 0), -1.0, -1.5, 8)) for i in range(20)),
     ]
     singles = [Fold(partials=1, worst=(token,)) for token in reversed(ranked)]
     assert merged(singles).worst == tuple(ranked[:KEPT_WORST])

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from rankfold.fold import Fold, Place, ScalarFold, Table
 from rankfold.page import (
     GLOBAL,
+    Cell,
     Page,
     Sorted,
     contents_of,
@@ -24,16 +25,16 @@ from rankfold.page import (
 from rankfold.rules import Rule
 from unit.core.builders import dirty, partial, partial_columns, plain
 
-CLEAN = (0, 8, 0, 0.0, 0.0)
-OTHER = (1, 8, 0, 0.5, 0.5)
+CLEAN = (0, 0, 8, 0, 0.0, 0.0)
+OTHER = (1, 1, 8, 0, 0.5, 0.5)
 
 
 def entered(page: Page, rank: int, series: str, *microbatches: int) -> Sorted:
     """Enter and fold clean partials, as a ledger does."""
-    found = page.enter_partials(rank, series, microbatches, [(*CLEAN,) for _ in microbatches])
+    found = page.enter_partials(rank, series, [(m, *CLEAN[1:]) for m in microbatches])
     rows = partial_columns([partial(0, microbatches[i], series=series) for i in found.accepted])
     if found.accepted:
-        page.fold_partials(rank, series, Fold.of(rows, range(len(rows)), rank, 0))
+        page.fold_partials(rank, series, Fold.of(rows, rank, 0))
     return found
 
 
@@ -57,6 +58,7 @@ def test_partial_is_the_same_up_to_the_rounding_of_its_sum(
     known: Any, arriving: Any, same: bool
 ) -> None:
     """Counts and maximum must agree exactly, sums up to a relative 1e-9, both ways round."""
+    known, arriving = (3, *known), (3, *arriving)
     assert same_partial(known, arriving) is same
     assert same_partial(arriving, known) is same
 
@@ -75,13 +77,14 @@ def test_partial_is_the_same_up_to_the_rounding_of_its_sum(
 )
 def test_scalar_is_the_same_only_exactly(known: Any, arriving: Any, same: bool) -> None:
     """Value, weight and rule must agree; NaN agrees with NaN."""
+    known, arriving = (3, *known), (3, *arriving)
     assert same_scalar(known, arriving) is same
     assert same_scalar(arriving, known) is same
 
 
 def test_contents_are_what_tells_a_duplicate() -> None:
-    """Count, valid, nonfinite, max and sum, in that order."""
-    assert contents_of(partial_columns([partial(), dirty()])) == [CLEAN, OTHER]
+    """Microbatch, count, valid, nonfinite, max and sum, in that order."""
+    assert contents_of(partial_columns([partial(), dirty(0, 1)])) == [CLEAN, OTHER]
 
 
 @pytest.mark.parametrize(
@@ -101,10 +104,11 @@ def test_decide_sorts_arrivals(
     microbatches: tuple[int, ...], contents: str, limit: int | None, expected: Any, kept: Any
 ) -> None:
     """New is accepted and kept, same is a duplicate, other or beyond the commit a conflict."""
-    known: dict[int, Any] = {0: ["x"]}
-    arriving = [[letter] for letter in contents]
-    assert decide(known, microbatches, arriving, list.__eq__, limit) == Sorted(*expected)
-    assert known == {microbatch: [letter] for microbatch, letter in kept.items()}
+    cell = Cell(Fold())
+    decide(cell, [(0, "x")], tuple.__eq__, None)
+    arriving = list(zip(microbatches, contents, strict=True))
+    assert [*map(list, decide(cell, arriving, tuple.__eq__, limit))] == [*expected]
+    assert (cell.contents, list(cell.known)) == (list(kept.items()), list(kept))
 
 
 def test_page_keeps_nothing_of_what_it_does_not_accept() -> None:
@@ -112,7 +116,7 @@ def test_page_keeps_nothing_of_what_it_does_not_accept() -> None:
     page = Page()
     assert page.commit(0, 1)
     before = plain(page)
-    assert page.enter_partials(0, "new", [1], [CLEAN]) == Sorted([], [], [0])
+    assert page.enter_partials(0, "new", [OTHER]) == Sorted([], [], [0])
     assert plain(page) == before
 
 
@@ -155,7 +159,7 @@ def test_page_of_an_enormous_commit_lists_its_first_gaps() -> None:
 def test_page_knows_whether_it_happened_and_whether_work_was_committed() -> None:
     """Scalars say nothing about coverage; a commit of none is no work."""
     page = Page()
-    page.enter_scalars(0, "k", [0], [(1.0, 1, Rule.SUM)])
+    page.enter_scalars(0, "k", [(0, 1.0, 1, Rule.SUM)])
     assert (page.counts_for_coverage, page.worked) == (False, False)
     assert page.commit(0, 0)
     assert (page.counts_for_coverage, page.worked) == (True, False)
@@ -172,7 +176,7 @@ def test_page_tells_ranks_apart_and_folds_them_together() -> None:
     values = {}
     for rank, key in ((0, "k"), (GLOBAL, "g")):
         values[key] = ScalarFold.of(2.0, 1, Place(0, 0, rank, 0))
-        assert page.enter_scalars(rank, key, [0], [(2.0, 1, Rule.SUM)]).accepted == [0]
+        assert list(page.enter_scalars(rank, key, [(0, 2.0, 1, Rule.SUM)]).accepted) == [0]
         page.fold_scalars(rank, key, values[key])
     eight = Fold(1, 8, 0, 0, 0, 0.0, 0.0)
     own, other = Table(), Table()

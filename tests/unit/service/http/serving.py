@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from fastapi import FastAPI
 
 from rankfold.rules import RuleSet
 from rankfold_service.aggregate import Aggregator
 from rankfold_service.exposition import Exposition
-from rankfold_service.http.app import create_app
+from rankfold_service.http.app import create_api, create_app
 from rankfold_service.http.auth import Tokens
+from rankfold_service.http.parts import Parts
+from rankfold_service.http.plain import ReportEndpoint
 from rankfold_service.judge import Ages
 from rankfold_service.retention import Retention
 from rankfold_service.settings import Settings
@@ -32,9 +33,9 @@ class Service:
         self.telemetry = Telemetry()
         self.aggregator = Aggregator(writer, rules, Ages(), Retention(), lambda: 1000.0)
         self.exposition = Exposition(self.aggregator.look, self.telemetry, 0)
-        self.app: FastAPI = create_app(
-            self.aggregator, self.exposition, self.telemetry, tokens, settings
-        )
+        parts = Parts(self.aggregator, self.exposition, self.telemetry, tokens, settings)
+        self.app = create_app(parts)
+        self.api = create_api(parts, ReportEndpoint(parts))
 
     def call(self, method: str, url: str, **request: Any) -> httpx.Response:
         """Send one request and return its answer."""

@@ -5,24 +5,46 @@ from __future__ import annotations
 import asyncio
 import gzip
 import tracemalloc
-from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from starlette.requests import ClientDisconnect
+from starlette.types import Message, Receive
 
 from rankfold.errors import MalformedBody, RequestError, TooLarge, Unavailable, UnsupportedMedia
 from rankfold_service.http.body import MAX_MEMBERS, STEP, Body, gunzip, read_body
-from unit.service.http.serving import chunked
 
-JSON = {"content-type": "application/json"}
-GZIP = {**JSON, "content-encoding": "gzip"}
+JSON = {b"content-type": b"application/json"}
 
 
-def read(headers: dict[str, str], *chunks: bytes, limit: int = 100) -> bytes:
+def arriving(*messages: Message) -> Receive:
+    """Return what yields these messages, and then nothing any more."""
+    rest = iter(messages)
+
+    async def receive() -> Message:
+        for message in rest:
+            return message
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    return receive
+
+
+def read(headers: dict[bytes, bytes], *chunks: bytes, limit: int = 100) -> bytes:
     """Read a body that arrives in chunks."""
-    body = asyncio.run(read_body(headers, chunked(*chunks), limit, 5.0))
-    return body.unpacked(limit)
+    parts: list[Message] = [
+        {"type": "http.request", "body": chunk, "more_body": True} for chunk in chunks
+    ]
+    receive = arriving(*parts, {"type": "http.request"})
+    return asyncio.run(read_body(headers, receive, limit, 5.0)).unpacked(limit)
+
+
+def test_read_body_takes_nothing_of_who_went_away() -> None:
+    """A body that its sender broke off is no body."""
+    receive = arriving({"type": "http.request", "more_body": True}, {"type": "http.disconnect"})
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(read_body(JSON, receive, 100, 5.0))
 
 
 def test_read_body_joins_what_arrives() -> None:
@@ -35,7 +57,7 @@ def test_read_body_stops_at_the_limit() -> None:
     with pytest.raises(TooLarge):
         read(JSON, b"a" * 60, b"a" * 41)
     with pytest.raises(TooLarge):
-        read({**JSON, "content-length": "101"})
+        read({**JSON, b"content-length": b"101"})
 
 
 @pytest.mark.parametrize(
@@ -48,7 +70,7 @@ def test_read_body_stops_at_the_limit() -> None:
 )
 def test_read_body_takes_json_however_it_is_spelt(content_type: str) -> None:
     """JSON in UTF-8 has several spellings."""
-    assert read({"content-type": content_type}, b"{}") == b"{}"
+    assert read({b"content-type": content_type.encode()}, b"{}") == b"{}"
 
 
 @pytest.mark.parametrize(
@@ -67,7 +89,7 @@ def test_read_body_takes_json_however_it_is_spelt(content_type: str) -> None:
 def test_read_body_refuses_other_types(content_type: str) -> None:
     """Anything but JSON in UTF-8 is not known."""
     with pytest.raises(UnsupportedMedia):
-        read({"content-type": content_type}, b"{}")
+        read({b"content-type": content_type.encode()}, b"{}")
     with pytest.raises(UnsupportedMedia):
         read({}, b"{}")
 
@@ -76,14 +98,14 @@ def test_read_body_refuses_other_types(content_type: str) -> None:
 def test_read_body_refuses_other_encodings(encoding: str) -> None:
     """Anything but gzip is not known."""
     with pytest.raises(UnsupportedMedia):
-        read({**JSON, "content-encoding": encoding}, b"{}")
+        read({**JSON, b"content-encoding": encoding.encode()}, b"{}")
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "GZIP", "x-gzip"])
 def test_read_body_unpacks_gzip(encoding: str) -> None:
     """A packed body is unpacked; `identity` is no packing."""
-    assert read({**JSON, "content-encoding": encoding}, gzip.compress(b"{}")) == b"{}"
-    assert read({**JSON, "content-encoding": "identity"}, b"{}") == b"{}"
+    assert read({**JSON, b"content-encoding": encoding.encode()}, gzip.compress(b"{}")) == b"{}"
+    assert read({**JSON, b"content-encoding": b"identity"}, b"{}") == b"{}"
 
 
 @given(st.lists(st.binary(max_size=3 * STEP), min_size=1, max_size=4))
@@ -137,14 +159,9 @@ def test_gunzip_refuses_other_bytes(junk: bytes) -> None:
 
 def test_read_body_does_not_wait_for_ever() -> None:
     """A body that stops arriving is given up after the time that it has."""
-
-    async def stalled() -> AsyncIterator[bytes]:
-        yield b"{"
-        await asyncio.Event().wait()
-
-    headers = {"content-type": "application/json"}
+    receive = arriving({"type": "http.request", "body": b"{", "more_body": True})
     with pytest.raises(Unavailable) as refused:
-        asyncio.run(read_body(headers, stalled(), 100, 0.01))
+        asyncio.run(read_body(JSON, receive, 100, 0.01))
     assert refused.value.retryable
 
 

@@ -31,7 +31,7 @@ def document(service: Service) -> dict[str, Any]:
 def test_openapi_describes_every_route(service: Service, document: dict[str, Any]) -> None:
     """No route is forgotten, and every operation has an id of its own."""
     served = {
-        route.path for route in service.app.routes if route.path not in ("/docs", "/openapi.json")
+        route.path for route in service.api.routes if route.path not in ("/docs", "/openapi.json")
     }
     assert set(document["paths"]) == served
     ids = [op["operationId"] for methods in document["paths"].values() for op in methods.values()]

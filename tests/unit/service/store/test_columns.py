@@ -1,0 +1,56 @@
+"""Columns come back as they were given, to the bit."""
+
+from __future__ import annotations
+
+import math
+import sys
+from array import array
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rankfold_service.store.columns import (
+    ColumnReader,
+    anything,
+    doubles,
+    exact,
+    integers,
+    little_endian,
+)
+
+WHOLE = st.none() | st.integers() | st.integers(-(2**63), 2**63 - 1)
+REAL = st.none() | st.floats()
+
+
+def bits(values: list[Any]) -> list[Any]:
+    """Return doubles as text that tells every bit that counts; NaN has one."""
+    return ["nan" if v is not None and math.isnan(v) else v and v.hex() for v in values]
+
+
+@given(st.lists(WHOLE), st.lists(REAL), st.lists(st.integers()), st.lists(st.text()))
+def test_columns_come_back(
+    whole: list[Any], real: list[Any], sums: list[int], words: list[str]
+) -> None:
+    """Of any values, one after the other."""
+    data = integers(whole) + doubles(real) + exact(sums) + anything(words) + integers([1])
+    read = ColumnReader(data)
+    assert read.column() == whole
+    assert bits(read.column()) == bits(real)
+    assert (read.exact(), read.column(), read.column()) == (sums, words, [1])
+
+
+def test_columns_of_numbers_are_small() -> None:
+    """Eight bytes a number, and the zeros at the end of an exact sum cost nothing."""
+    assert len(integers(range(100))) == len(doubles([0.5] * 100)) < 810
+    assert len(exact([3 << 1074] * 100)) < 1620
+
+
+@pytest.mark.parametrize("order", ["big", "little"])
+def test_columns_are_little_endian_everywhere(order: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine of the other order swaps the bytes."""
+    column = array("q", [1])
+    mine = column.tobytes()
+    monkeypatch.setattr(sys, "byteorder", order)
+    assert little_endian(column).tobytes() == (mine if order == "little" else mine[::-1])
