@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Protocol
 
 from rankfold.fold import Fold, ScalarFold, Table
 from rankfold.page import GLOBAL, Conflict, Page
@@ -113,6 +114,18 @@ class Reporter:
     dropped: int = 0
 
 
+class Shelf(Protocol):
+    """Where the pages of a run are that are not in memory, by attempt and iteration."""
+
+    def load(self, attempt: int, iteration: int) -> Page:
+        """Return a page that was put here, or saved from memory."""
+        ...
+
+    def put(self, attempt: int, iteration: int, page: Page) -> None:
+        """Keep a page whose contents were folded away; memory lets go of it."""
+        ...
+
+
 class Attempt:
     """Everything known of one attempt.
 
@@ -138,9 +151,7 @@ class Attempt:
         dirty: pages that changed since they were last saved.
     """
 
-    def __init__(
-        self, number: int, now: float, load_page: Callable[[int], Page] | None = None
-    ) -> None:
+    def __init__(self, number: int, now: float, shelf: Shelf | None = None) -> None:
         self.number = number
         self.world_size: int | None = None
         self.meta: dict[str, str] = {}
@@ -161,7 +172,7 @@ class Attempt:
         self.horizon = 0
         self.dirty: set[int] = set()
         self._pages: dict[int, Page] = {}
-        self._load_page = load_page
+        self._shelf = shelf
 
     @property
     def expected(self) -> int:
@@ -204,10 +215,14 @@ class Attempt:
         """Return the page of an iteration that has one, from memory or from where it is kept."""
         page = self._pages.get(iteration)
         if page is None:
-            if self._load_page is None:
+            if self._shelf is None:
                 raise KeyError(iteration)
-            page = self._load_page(iteration)
+            page = self._shelf.load(self.number, iteration)
         return page
+
+    def held(self, iteration: int) -> Page | None:
+        """Return the page of an iteration if it is in memory."""
+        return self._pages.get(iteration)
 
     def open_page(self, iteration: int) -> Page:
         """Return the page of an iteration to work on, a new one where there is none."""
@@ -332,8 +347,16 @@ class Attempt:
         newly_old = map(self.paged.at, self.paged.within(before, self.horizon - 1))
         for iteration in {*newly_old, *(i for i in touched if i < before)}:
             complete = iteration in self.covered and iteration not in self.incomplete
-            if complete and self.open_page(iteration).fold_away():
-                self.dirty.add(iteration)
+            if complete:
+                self._fold_away(iteration)
+
+    def _fold_away(self, iteration: int) -> None:
+        page = self.open_page(iteration)
+        if page.fold_away():
+            self.dirty.add(iteration)
+        if self._shelf is not None and iteration in self.dirty:
+            self._shelf.put(self.number, iteration, page)
+            del self._pages[iteration]
 
     def newest_complete(self) -> int | None:
         """Return the highest complete iteration that is not superseded."""

@@ -8,7 +8,8 @@ from rankfold.attempt import Attempt, Scope
 from rankfold.exact import to_units
 from rankfold.fold import Fold, Table
 from rankfold.ledger import Ledger
-from rankfold.page import Page, PartialContent, SeriesCell
+from rankfold.page import Page, SeriesCell
+from rankfold.partial import PartialContent
 
 
 def audit(ledger: Ledger) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 from rankfold.exact import sum_to_units, to_units
-from rankfold.partial import PartialColumns, Worst
+from rankfold.partial import PartialColumns, PartialContent, Worst
 
 KEPT_WORST = 16
 
@@ -134,21 +134,36 @@ class Fold(NamedTuple):
         return self.count == part.count or part.max is None or part.max != self.max
 
     @classmethod
-    def of(cls, columns: PartialColumns, rank: int, attempt: int) -> Fold:
-        """Return the fold of partials of one series that a rank reported in an attempt."""
-        maxima = _present(columns.max)
+    def of(cls, contents: Sequence[PartialContent]) -> Fold:
+        """Return the fold of partials of one series, without their optional fields."""
+        if not contents:
+            return cls()
+        _, count, valid, nonfinite, maxima, sums = zip(*contents, strict=True)
+        known = _present(maxima)
         return cls(
-            len(columns),
-            sum(columns.valid),
-            sum(columns.count),
-            sum(columns.nonfinite),
-            sum_to_units(columns.sum),
-            max(maxima) + 0.0 if maxima else None,  # adding 0 turns -0.0 into 0.0: one zero
-            min(maxima) + 0.0 if maxima else None,
-            None if columns.sum_sq is None else _moments(columns, columns.sum_sq),
-            None if columns.ulp_max is None else max(_present(columns.ulp_max), default=None),
-            None if columns.total is None else _sum_or_none(_present(columns.total)),
-            () if columns.worst is None else _worst(columns, columns.worst, rank, attempt),
+            len(contents),
+            sum(valid),
+            sum(count),
+            sum(nonfinite),
+            sum_to_units(sums),
+            max(known) + 0.0 if known else None,  # adding 0 turns -0.0 into 0.0: one zero
+            min(known) + 0.0 if known else None,
+        )
+
+    def detailed(self, columns: PartialColumns, rank: int, attempt: int) -> Fold:
+        """Return this fold with the optional fields of the partials that it is of.
+
+        Args:
+            columns: those partials, whole.
+            rank: who reported them.
+            attempt: in which attempt.
+        """
+        ulp_max, total = _present(columns.ulp_max or ()), _present(columns.total or ())
+        return self._replace(
+            moments=_moments(columns, columns.sum_sq) if columns.sum_sq else None,
+            ulp_max=max(ulp_max, default=None),
+            total=sum(total) if total else None,
+            worst=_worst(columns, columns.worst, rank, attempt) if columns.worst else (),
         )
 
 
@@ -252,10 +267,6 @@ def _present(column: Sequence[T | None]) -> Sequence[T]:
     if None in column:
         return [value for value in column if value is not None]
     return cast("Sequence[T]", column)
-
-
-def _sum_or_none(values: Sequence[int]) -> int | None:
-    return sum(values) if values else None
 
 
 def _moments(columns: PartialColumns, squares: Sequence[float | None]) -> Moments | None:

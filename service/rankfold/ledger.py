@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from typing import Literal, NamedTuple
 
-from rankfold.attempt import Attempt, Gains
+from rankfold.attempt import Attempt, Gains, Shelf
 from rankfold.errors import Inconsistent, NotFound, TooLarge
 from rankfold.fold import Fold, Place, ScalarFold, Table
-from rankfold.page import GLOBAL, Conflict, Page, Sorted, contents_of
+from rankfold.page import GLOBAL, Conflict, Sorted
+from rankfold.partial import picker
 from rankfold.rules import Rule, RuleSet
 from rankfold.wire import Receipt, Report, field_error
 
@@ -77,7 +78,7 @@ class Ledger:
     attempts: dict[int, Attempt] = field(default_factory=dict)
     bindings: dict[str, Binding] = field(default_factory=dict)
     notes: list[ConflictNote] = field(default_factory=list)
-    load_page: Callable[[int, int], Page] | None = None
+    shelf: Shelf | None = None
     version: int = field(default_factory=partial(next, _states), compare=False)
 
     def apply(self, report: Report, now: float, keep: int = KEPT_ITERATIONS) -> Receipt:
@@ -187,8 +188,7 @@ class Ledger:
 
     def new_attempt(self, number: int, now: float) -> Attempt:
         """Return an empty attempt that finds its pages where this ledger keeps them."""
-        load = self.load_page
-        return Attempt(number, now, None if load is None else partial(load, number))
+        return Attempt(number, now, self.shelf)
 
     def _check(self, report: Report) -> None:
         """Refuse what contradicts the run, before anything is changed."""
@@ -232,18 +232,22 @@ class Ledger:
 
     def _take_partials(self, attempt: Attempt, report: Report, tally: Tally) -> None:
         rank, columns, gains = report.rank, report.partials, Gains()
+        everything, detailed = columns.contents(), columns.detailed
         for (iteration, series), rows in _groups(columns.iteration, columns.series):
-            group = columns if len(rows) == len(columns) else columns.at(rows)
-            sorted_ = attempt.open_page(iteration).enter_partials(rank, series, contents_of(group))
+            contents = picker(rows)(everything)
+            sorted_ = attempt.open_page(iteration).enter_partials(rank, series, contents)
             tally.add(sorted_)
             if sorted_.accepted:
-                if len(sorted_.accepted) < len(group):
-                    group = group.at(sorted_.accepted)
-                fold = Fold.of(group, rank, attempt.number)
+                whole = len(sorted_.accepted) == len(rows)
+                pick = picker(sorted_.accepted)
+                fold = Fold.of(contents if whole else pick(contents))
+                if detailed:
+                    part = columns.at(rows if whole else pick(rows))
+                    fold = fold.detailed(part, rank, attempt.number)
                 attempt.fold_series(iteration, rank, series, fold)
                 gains.series.append((iteration, series, fold))
             for i in sorted_.conflicts:
-                conflict = Conflict("partial", series, rank, columns.microbatch[rows[i]])
+                conflict = Conflict("partial", series, rank, contents[i][0])
                 self._note(attempt, iteration, conflict)
         attempt.add(rank, gains)
 
@@ -298,7 +302,7 @@ class Ledger:
 def _groups(*columns: Sequence[object]) -> Iterator[tuple[tuple, list[int]]]:  # type: ignore[type-arg]
     """Yield each distinct row of the columns with the indices where it stands, in order."""
     rows = list(zip(*columns, strict=True))
-    if rows.count(rows[0]) == len(rows):
+    if rows[0] == rows[-1] and rows.count(rows[0]) == len(rows):
         yield rows[0], list(range(len(rows)))
         return
     groups: dict[tuple[object, ...], list[int]] = defaultdict(list)

@@ -12,7 +12,7 @@ class Microbatches:
 
     def __init__(self, numbers: Iterable[int] = ()) -> None:
         self._run = 0
-        self._others: set[int] = set()
+        self._others: set[int] | None = None  # most never need one
         for number in numbers:
             self.add(number)
 
@@ -26,15 +26,17 @@ class Microbatches:
     @property
     def highest(self) -> int:
         """The largest number; -1 where there is none."""
-        return max(self._others, default=self._run - 1)
+        return max(self._others) if self._others else self._run - 1
 
     def add(self, number: int) -> None:
         """Enter a number; entering it again changes nothing."""
         if number > self._run:
+            if self._others is None:
+                self._others = set()
             self._others.add(number)
         elif number == self._run:
             self._run += 1
-            while self._run in self._others:
+            while self._others and self._run in self._others:
                 self._others.remove(self._run)
                 self._run += 1
 
@@ -53,11 +55,11 @@ class Microbatches:
         return True
 
     def __contains__(self, number: int) -> bool:
-        return number < self._run or number in self._others
+        return number < self._run or (self._others is not None and number in self._others)
 
     def __len__(self) -> int:
-        return self._run + len(self._others)
+        return self._run + len(self._others or ())
 
     def __iter__(self) -> Iterator[int]:
         yield from range(self._run)
-        yield from sorted(self._others)
+        yield from sorted(self._others or ())

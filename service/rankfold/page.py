@@ -16,7 +16,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from rankfold.fold import Fold, ScalarFold, Table
 from rankfold.microbatches import Microbatches
-from rankfold.partial import PartialColumns
+from rankfold.partial import PartialContent
 from rankfold.rules import Rule
 
 # The rank of what is already reduced over ranks; no shard has it.
@@ -26,12 +26,11 @@ SUM_TOLERANCE = 1e-9
 
 Kind = Literal["partial", "scalar", "commit"]
 
-# What tells a duplicate from a conflict, behind the microbatch:
-# count, valid, nonfinite, max, sum of a partial; value, weight, rule of a scalar.
-PartialContent = tuple[int, int, int, int, float | None, float]
+# What tells a duplicate from a conflict: microbatch, value, weight, rule.
 ScalarContent = tuple[int, float, int, Rule]
 
 F = TypeVar("F", Fold, ScalarFold)
+_EMPTY = Fold()
 _microbatch = itemgetter(0)
 
 
@@ -70,21 +69,6 @@ class Cell(Generic[F]):
 
 SeriesCell = Cell[Fold]
 ScalarCell = Cell[ScalarFold]
-
-
-def contents_of(columns: PartialColumns) -> list[PartialContent]:
-    """Return what tells a duplicate from a conflict, per partial."""
-    return list(
-        zip(
-            columns.microbatch,
-            columns.count,
-            columns.valid,
-            columns.nonfinite,
-            columns.max,
-            columns.sum,
-            strict=True,
-        )
-    )
 
 
 def same_partial(known: PartialContent, arriving: PartialContent) -> bool:
@@ -171,7 +155,7 @@ class Page:
         """Decide about partials of one series and rank and keep the contents of the new ones."""
         limit = self.commits.get(rank)
         ranks = self.series.get(series)
-        cell = (ranks.get(rank) if ranks else None) or Cell(Fold())
+        cell = (ranks.get(rank) if ranks else None) or Cell(_EMPTY)
         sorted_ = decide(cell, contents, same_partial, limit)
         if sorted_.accepted:
             if ranks is None:

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+# What tells a duplicate from a conflict: microbatch, count, valid, nonfinite, max, sum.
+PartialContent = tuple[int, int, int, int, float | None, float]
+
 MAX_COUNT = 2**53 - 1
 MAX_INDEX = 2**31 - 1
 
@@ -102,9 +105,29 @@ class PartialColumns:
     def __len__(self) -> int:
         return len(self.series)
 
+    @property
+    def detailed(self) -> bool:
+        """Whether any partial has an optional field."""
+        optional = (self.sum_sq, self.ulp_max, self.total, self.worst)
+        return optional.count(None) < len(optional)
+
+    def contents(self) -> list[PartialContent]:
+        """Return what every partial has, row by row."""
+        return list(
+            zip(
+                self.microbatch,
+                self.count,
+                self.valid,
+                self.nonfinite,
+                self.max,
+                self.sum,
+                strict=True,
+            )
+        )
+
     def at(self, rows: Sequence[int]) -> PartialColumns:
         """Return these rows as columns of their own."""
-        pick = _picker(rows)
+        pick = picker(rows)
         return PartialColumns(
             pick(self.series),
             pick(self.iteration),
@@ -121,7 +144,7 @@ class PartialColumns:
         )
 
 
-def _picker(rows: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+def picker(rows: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """Return what takes these rows of a column; in one pass of C code where there are several."""
     if len(rows) < 2:
         return lambda column: [column[row] for row in rows]

@@ -132,7 +132,7 @@ class Settings:
         ),
     )
     checkpoint_bytes: int = field(
-        default=8 * 1024 * 1024,
+        default=4 * 1024 * 1024,
         metadata=_how(_positive, "BYTES", "size at which the store's log is folded into tables"),
     )
     retain_age: float | None = field(

@@ -193,5 +193,5 @@ def reopened(store: Store, opener: Callable[[Path], Store], folder: Path, *, tid
     if tidy:
         store.close()
     else:
-        store.close_files()
+        store.file.close()
     return opener(folder)

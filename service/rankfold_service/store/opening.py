@@ -75,7 +75,7 @@ def verify(url: str) -> Iterator[str]:
         for ledger in store.runs():
             yield from audit(ledger)
     finally:
-        store.close_files()
+        store.file.close()
 
 
 def backup(url: str, target: Path, progress: Callable[[int, int], None]) -> int:

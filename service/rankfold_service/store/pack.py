@@ -6,11 +6,11 @@ What every cell or fold has is a column; what few have, and what has no fixed si
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from rankfold.attempt import Attempt, Iterations, Reporter, Scope
+from rankfold.attempt import Attempt, Iterations, Reporter, Scope, Shelf
 from rankfold.fold import Fold, Moments, Place, ScalarFold, Table, WorstToken
 from rankfold.ledger import Binding, ConflictNote, Ledger
 from rankfold.microbatches import Microbatches
@@ -19,7 +19,6 @@ from rankfold.rules import Rule, RuleSet
 from rankfold_service.store.columns import ColumnReader, anything, doubles, exact, integers
 from rankfold_service.store.record import pack_worst, unpack_worst
 
-LoadPage = Callable[[int, int], Page]
 Cells = Sequence[tuple[int, str, Cell[Any]]]
 
 
@@ -125,13 +124,11 @@ def pack_ledger(ledger: Ledger) -> bytes:
     )
 
 
-def unpack_ledger(
-    data: bytes, project: str, run: str, rules: RuleSet, load_page: LoadPage
-) -> Ledger:
-    """Return the ledger that `pack_ledger` was given; it finds its pages by `load_page`."""
+def unpack_ledger(data: bytes, project: str, run: str, rules: RuleSet, shelf: Shelf) -> Ledger:
+    """Return the ledger that `pack_ledger` was given; its pages are on the shelf."""
     read = _reader(data)
     bindings, notes, attempts = read.column()
-    ledger = Ledger(project, run, rules, load_page=load_page)
+    ledger = Ledger(project, run, rules, shelf=shelf)
     ledger.bindings = {k: Binding(Rule(r), g) for k, (r, g) in bindings.items()}
     ledger.notes = [ConflictNote(a, i, Conflict(*c), w) for a, i, c, w in notes]
     for entry in attempts:

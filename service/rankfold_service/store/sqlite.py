@@ -9,11 +9,9 @@ so that nothing is answered that is not on disk.
 from __future__ import annotations
 
 import logging
-import os
 import sqlite3
 import time
-import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -21,16 +19,15 @@ from typing import TYPE_CHECKING, Literal
 
 from rankfold.errors import RankfoldError, RequestError, StoreUnavailable
 from rankfold.ledger import KEPT_ITERATIONS, Ledger
-from rankfold.page import Page
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival
-from rankfold_service.store.disk import is_at
-from rankfold_service.store.file import open_file, unavailable
+from rankfold_service.store.file import StoreFile, unavailable
 from rankfold_service.store.memory import MemoryStore
-from rankfold_service.store.migrate import BUSY_MILLISECONDS, damaged
-from rankfold_service.store.pack import pack_ledger, pack_page, unpack_ledger, unpack_page
+from rankfold_service.store.migrate import damaged
+from rankfold_service.store.pack import pack_ledger, unpack_ledger
 from rankfold_service.store.record import DamagedRecord, Entry, pack, unpack_all
+from rankfold_service.store.shelf import PackedShelf
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +36,9 @@ Name = tuple[str, str]
 
 _log = logging.getLogger("rankfold.store")
 
-DEFAULT_CHECKPOINT_BYTES = 8 * 1024 * 1024
+DEFAULT_CHECKPOINT_BYTES = 4 * 1024 * 1024
+# Ranks are seldom further apart; what is older is read from the tables again when it is needed.
+HOT_ITERATIONS = 2
 
 
 class SqliteStore(MemoryStore):
@@ -49,7 +48,8 @@ class SqliteStore(MemoryStore):
         path: of the SQLite file; a new one is made where there is none.
         rules: the rules in force.
         checkpoint_bytes: bring the tables up to date once the journal is longer.
-        keep_iterations: newest iterations of each attempt that stay in memory as reported.
+        keep_iterations: of how many of the newest iterations of each attempt the contents stay
+            known; see `Ledger.apply`.
 
     Raises:
         StoreRefused: the file must not be opened; the message says what to do.
@@ -64,20 +64,20 @@ class SqliteStore(MemoryStore):
         keep_iterations: int = KEPT_ITERATIONS,
     ) -> None:
         super().__init__(rules, keep_iterations=keep_iterations)
-        self.path = path.absolute()
-        self._wal = f"{os.path.realpath(path)}-wal"
         self._checkpoint_bytes = checkpoint_bytes
         self._stale = False
         self._journal_bytes = 0
         self._checkpoint_due = checkpoint_bytes
         self._ids: dict[Name, int] = {}
+        self._shelves: dict[Name, PackedShelf] = {}
         self._changed: set[Name] = set()
+        self._warm: set[Name] = set()
         self._deleted: set[Name] = set()
-        self._lock, self._connection = open_file(path)
+        self.file = StoreFile(path)
         try:
             self._load()
         except BaseException:
-            self.close_files()
+            self.file.close()
             raise
 
     # -- writing ---------------------------------------------------------------------------
@@ -110,8 +110,8 @@ class SqliteStore(MemoryStore):
     def probe(self) -> None:
         """See `Store.probe`."""
         with self._durably():
-            self._transaction(
-                lambda: self._connection.execute("UPDATE probe SET at = ?", (time.time(),))
+            self.file.transaction(
+                lambda: self.file.connection.execute("UPDATE probe SET at = ?", (time.time(),))
             )
 
     def _entry(self, op: Literal["finish", "delete"], about: Report) -> Entry:
@@ -122,8 +122,10 @@ class SqliteStore(MemoryStore):
         if not entries:
             return
         records = b"".join(map(pack, entries))
-        self._transaction(
-            lambda: self._connection.execute("INSERT INTO journal (records) VALUES (?)", (records,))
+        self.file.transaction(
+            lambda: self.file.connection.execute(
+                "INSERT INTO journal (records) VALUES (?)", (records,)
+            )
         )
         self._journal_bytes += len(records)
         for entry in entries:
@@ -133,23 +135,10 @@ class SqliteStore(MemoryStore):
         name = (entry.report.project, entry.report.run)
         if entry.op == "delete":
             self._changed.discard(name)
+            self._warm.discard(name)
             self._deleted.add(name)
         else:
             self._changed.add(name)
-
-    def _transaction(self, write: Callable[[], object]) -> None:
-        if not is_at(self.path, self._lock):
-            raise StoreUnavailable(
-                f"{self.path} was removed or replaced under the aggregator: put it back and restart"
-            )
-        self._connection.execute("BEGIN IMMEDIATE")
-        try:
-            write()
-            self._connection.execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
-            raise
 
     @contextmanager
     def _durably(self) -> Iterator[None]:
@@ -162,7 +151,7 @@ class SqliteStore(MemoryStore):
         except BaseException as error:
             self._stale = True
             if isinstance(error, sqlite3.Error):
-                raise unavailable(self.path, error) from error
+                raise unavailable(self.file.path, error) from error
             raise
 
     def _trust(self) -> None:
@@ -170,7 +159,7 @@ class SqliteStore(MemoryStore):
             try:
                 self._load()
             except sqlite3.Error as error:
-                raise unavailable(self.path, error) from error
+                raise unavailable(self.file.path, error) from error
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -187,43 +176,44 @@ class SqliteStore(MemoryStore):
     def open_ledger(self, project: str, run: str) -> Ledger:
         """Return a run's ledger, a new one that finds its pages here where there is none."""
         known = self.ledgers.get((project, run))
-        return known or Ledger(
-            project, run, self.rules, load_page=partial(self._load_page, (project, run))
-        )
+        return known or Ledger(project, run, self.rules, shelf=self._shelf((project, run)))
 
-    def _load_page(self, name: Name, attempt: int, iteration: int) -> Page:
+    def _shelf(self, name: Name) -> PackedShelf:
+        """Return a new shelf for a run's pages."""
+        shelf = self._shelves[name] = PackedShelf(
+            f"run {name[1]!r} in {self.file.path}", partial(self._read_page, name)
+        )
+        return shelf
+
+    def _read_page(self, name: Name, attempt: int, iteration: int) -> bytes:
         query = "SELECT body FROM page WHERE run_id = ? AND attempt = ? AND iteration = ?"
         try:
             key = (self._ids[name], attempt, iteration)
-            row = self._connection.execute(query, key).fetchone()
+            row = self.file.connection.execute(query, key).fetchone()
         except sqlite3.Error as error:
-            raise unavailable(self.path, error) from error
-        try:
-            return unpack_page(row[0])
-        except (zlib.error, ValueError, LookupError, TypeError) as error:
-            where = f"iteration {iteration} of run {name[1]!r}"
-            raise StoreUnavailable(f"{self.path} is damaged at {where}: restore it") from error
+            raise unavailable(self.file.path, error) from error
+        body: bytes = row[0]
+        return body
 
     # -- tables and journal ----------------------------------------------------------------
 
     def _load(self) -> None:
         """Read the tables and replay the journal."""
-        if self._connection.in_transaction:
-            self._connection.execute("ROLLBACK")
+        self.file.rollback()
         self.ledgers.clear()
         self._ids.clear()
+        self._shelves.clear()
         self._changed.clear()
+        self._warm.clear()
         self._deleted.clear()
         self._journal_bytes = 0
-        for id_, project, run, head in self._connection.execute(
+        for id_, project, run, head in self.file.connection.execute(
             "SELECT id, project, name, head FROM run"
         ):
             name = (project, run)
             self._ids[name] = id_
-            self.ledgers[name] = unpack_ledger(
-                head, project, run, self.rules, partial(self._load_page, name)
-            )
-        for (records,) in self._connection.execute("SELECT records FROM journal ORDER BY seq"):
+            self.ledgers[name] = unpack_ledger(head, project, run, self.rules, self._shelf(name))
+        for (records,) in self.file.connection.execute("SELECT records FROM journal ORDER BY seq"):
             self._journal_bytes += len(records)
             for entry in self._entries(records):
                 self._replay(entry)
@@ -233,7 +223,7 @@ class SqliteStore(MemoryStore):
         try:
             yield from unpack_all(records)
         except DamagedRecord as error:
-            raise damaged(self.path, str(error)) from error
+            raise damaged(self.file.path, str(error)) from error
 
     def _replay(self, entry: Entry) -> None:
         report = entry.report
@@ -251,9 +241,10 @@ class SqliteStore(MemoryStore):
         """See `Store.size`: the pages that are in use, once the journal is folded in."""
         with self._durably():
             self.checkpoint()
-            (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
-            (free,) = self._connection.execute("PRAGMA freelist_count").fetchone()
-            (size,) = self._connection.execute("PRAGMA page_size").fetchone()
+            self.file.truncate_log()
+            (pages,) = self.file.connection.execute("PRAGMA page_count").fetchone()
+            (free,) = self.file.connection.execute("PRAGMA freelist_count").fetchone()
+            (size,) = self.file.connection.execute("PRAGMA page_size").fetchone()
         return int((pages - free) * size)
 
     def maintain(self) -> None:
@@ -264,40 +255,25 @@ class SqliteStore(MemoryStore):
         if self._stale:
             return
         try:
-            if self._journal_bytes >= self._checkpoint_due:
+            due = self._journal_bytes >= self._checkpoint_due
+            if due:
                 self.checkpoint()
-            elif self._log_size() > 2 * self._checkpoint_bytes:
-                self._shorten_log()
+            if due or self.file.shortening or self.file.log_size() > 2 * self._checkpoint_bytes:
+                with self._durably():
+                    self.file.shorten_log()
         except StoreUnavailable as error:
             # Everything is still in the journal: nothing is lost, and the next try comes later.
             self._checkpoint_due = self._journal_bytes + self._checkpoint_bytes
             _log.warning("the tables could not be brought up to date: %s", error)
 
-    def _log_size(self) -> int:
-        """Return the bytes of SQLite's log: every commit adds pages, however little it says."""
-        try:
-            return os.stat(self._wal).st_size
-        except FileNotFoundError:
-            return 0
-
-    def _shorten_log(self) -> None:
-        """Write SQLite's log back into its file, unless a backup is reading just now."""
-        with self._durably():
-            self._connection.execute("PRAGMA busy_timeout = 0")
-            try:
-                self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-            finally:
-                self._connection.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
-
     def checkpoint(self) -> None:
         """Write what changed to the tables and empty the journal, in one commit."""
         with self._durably():
-            self._transaction(self._save)
+            self.file.transaction(self._save)
             self._settle()
-        self._shorten_log()
 
     def _save(self) -> None:
-        execute = self._connection.execute
+        execute = self.file.connection.execute
         for name in self._deleted:
             execute("DELETE FROM run WHERE project = ? AND name = ?", name)
             self._ids.pop(name, None)
@@ -306,28 +282,35 @@ class SqliteStore(MemoryStore):
         execute("DELETE FROM journal")
 
     def _save_ledger(self, name: Name, ledger: Ledger) -> None:
-        (self._ids[name],) = self._connection.execute(
+        (self._ids[name],) = self.file.connection.execute(
             "INSERT INTO run (project, name, head) VALUES (?, ?, ?) "
             "ON CONFLICT (project, name) DO UPDATE SET head = excluded.head RETURNING id",
             (*name, pack_ledger(ledger)),
         ).fetchone()
-        self._connection.executemany(
+        shelf = self._shelves[name]
+        self.file.connection.executemany(
             "INSERT INTO page VALUES (?, ?, ?, ?) "
             "ON CONFLICT (run_id, attempt, iteration) DO UPDATE SET body = excluded.body",
             (
-                (self._ids[name], attempt.number, iteration, pack_page(attempt.page(iteration)))
+                (self._ids[name], attempt.number, iteration, shelf.packed(attempt, iteration))
                 for attempt in ledger.attempts.values()
                 for iteration in sorted(attempt.dirty)
             ),
         )
 
     def _settle(self) -> None:
-        """Note that memory and tables agree, and let go of pages that are not needed soon."""
-        for name in self._changed:
+        """Note that memory and tables agree, and let go of pages that are not needed soon.
+
+        What stays is the newest of runs that have just reported: memory is bounded by what
+        comes between two checkpoints, not by how many runs there are.
+        """
+        for name in self._warm | self._changed:
+            self._shelves[name].settle()
             for attempt in self.ledgers[name].attempts.values():
                 attempt.dirty.clear()
-                attempt.forget_pages(self.keep_iterations)
-        self._changed.clear()
+                attempt.forget_pages(HOT_ITERATIONS if name in self._changed else 0)
+        self._warm = self._changed
+        self._changed = set()
         self._deleted.clear()
         self._journal_bytes = 0
         self._checkpoint_due = self._checkpoint_bytes
@@ -339,11 +322,6 @@ class SqliteStore(MemoryStore):
                 self.checkpoint()
             if not self._stale:
                 # As a script, because it gives a row without columns per page that it frees.
-                self._connection.executescript("PRAGMA incremental_vacuum")
+                self.file.connection.executescript("PRAGMA incremental_vacuum")
         finally:
-            self.close_files()
-
-    def close_files(self) -> None:
-        """Let go of the file and its lock."""
-        self._connection.close()
-        self._lock.close()
+            self.file.close()

@@ -128,17 +128,23 @@ class Shelf:
         page.recount()
         return page
 
+    def put(self, attempt: int, iteration: int, page: Page) -> None:
+        """Keep a copy of a page."""
+        self.pages[attempt, iteration] = pickle.dumps(page)
+
     def save(self, ledger: Ledger, keep: int = 0) -> None:
         """Save what changed and make the ledger forget it."""
         for attempt in ledger.attempts.values():
             for iteration in attempt.dirty:
-                self.pages[attempt.number, iteration] = pickle.dumps(attempt.page(iteration))
+                page = attempt.held(iteration)
+                if page is not None:
+                    self.put(attempt.number, iteration, page)
             attempt.dirty.clear()
             attempt.forget_pages(keep)
 
     def ledger(self) -> Ledger:
         """Return an empty ledger that finds its pages here."""
-        return Ledger("default", "run", RuleSet(), load_page=self.load)
+        return Ledger("default", "run", RuleSet(), shelf=self)
 
 
 def plain(value: Any) -> Any:

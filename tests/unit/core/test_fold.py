@@ -19,7 +19,7 @@ from rankfold.fold import (
     Table,
     WorstToken,
 )
-from rankfold.partial import Worst
+from rankfold.partial import PartialColumns, Worst
 from unit.core.builders import dirty, partial, partial_columns, plain
 from unit.core.worlds import VALUES, content
 
@@ -28,10 +28,15 @@ names = st.sampled_from(("a", "b"))
 places = st.builds(Place, st.integers(0, 3), st.integers(0, 3), st.integers(0, 2), st.just(0))
 
 
+def fold_of(columns: PartialColumns, rank: int = 0, attempt: int = 0) -> Fold:
+    """Return the fold of whole columns."""
+    return Fold.of(columns.contents()).detailed(columns, rank, attempt)
+
+
 def one(place: Place) -> Fold:
     """Return the fold of the one partial that this place always has."""
     row = partial(place.iteration, place.microbatch, **content(0, *place))
-    return Fold.of(partial_columns([row]), place.rank, place.attempt)
+    return fold_of(partial_columns([row]), place.rank, place.attempt)
 
 
 def one_scalar(place: Place) -> ScalarFold:
@@ -106,7 +111,7 @@ def test_fold_of_rows_is_the_merge_of_each(found: list[Place]) -> None:
     """Folding a batch at once gives what folding its rows one by one gives."""
     own = [place._replace(rank=1) for place in dict.fromkeys(p._replace(rank=1) for p in found)]
     rows = [partial(p.iteration, p.microbatch, **content(0, *p)) for p in own]
-    batch = Fold.of(partial_columns(rows), 1, 0)
+    batch = fold_of(partial_columns(rows), 1, 0)
     assert plain(batch) == plain(merged(map(one, own)))
 
 
@@ -135,7 +140,7 @@ def test_fold_of_a_row_holds_its_numbers() -> None:
     worst = Worst((1, 2), -1.0, -1.5, 3)
     row = dirty(4, 2, nonfinite=0, sum_sq=0.25, ulp_max=7, total=9, worst=worst)
     columns = partial_columns([partial(), row])
-    assert Fold.of(columns.at([1]), 5, 6) == Fold(
+    assert fold_of(columns.at([1]), 5, 6) == Fold(
         partials=1,
         valid=8,
         count=1,
@@ -148,7 +153,7 @@ def test_fold_of_a_row_holds_its_numbers() -> None:
         total=9,
         worst=(WorstToken.of(Place(4, 2, 5, 6), worst),),
     )
-    assert Fold.of(columns.at([0]), 5, 6) == Fold(1, 8, 0, 0, 0, 0.0, 0.0)
+    assert fold_of(columns.at([0]), 5, 6) == Fold(1, 8, 0, 0, 0, 0.0, 0.0)
 
 
 def test_fold_divides_by_its_finite_positions() -> None:
@@ -160,8 +165,8 @@ def test_fold_has_one_zero() -> None:
     """A negative zero reads as zero, whichever came first."""
     for first, second in ((0.0, -0.0), (-0.0, 0.0), (-0.0, -0.0)):
         rows = partial_columns([partial(0, 0, max=first), partial(0, 1, max=second)])
-        whole = Fold.of(rows, 0, 0)
-        halves = Fold.of(rows.at([0]), 0, 0).merge(Fold.of(rows.at([1]), 0, 0))
+        whole = fold_of(rows)
+        halves = fold_of(rows.at([0])).merge(fold_of(rows.at([1])))
         assert plain(whole) == plain(halves)
         assert plain([whole.max, whole.min]) == plain([0.0, 0.0])
         scalars = [ScalarFold.of(v, 1, Place(0, i, 0, 0)) for i, v in enumerate((first, second))]

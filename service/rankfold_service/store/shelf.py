@@ -1,0 +1,57 @@
+"""Where one run's pages are while no report needs them: packed, until and in the tables."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Callable
+
+from rankfold.attempt import Attempt
+from rankfold.errors import StoreUnavailable
+from rankfold.page import Page
+from rankfold_service.store.pack import pack_page, unpack_page
+
+Place = tuple[int, int]
+
+
+class PackedShelf:
+    """A `rankfold.attempt.Shelf` in front of a table of packed pages.
+
+    Pages whose contents were folded away are packed when they come, a few with each report,
+    so that bringing the tables up to date has only the newest ones left to pack.
+
+    Args:
+        run: what an error calls the run and its store.
+        read: returns the bytes that the table has for an (attempt, iteration).
+    """
+
+    def __init__(self, run: str, read: Callable[[int, int], bytes]) -> None:
+        self._run = run
+        self._read = read
+        self._waiting: dict[Place, bytes] = {}
+
+    def load(self, attempt: int, iteration: int) -> Page:
+        """See `Shelf.load`.
+
+        Raises:
+            StoreUnavailable: the table cannot be read, or what it has is damaged.
+        """
+        data = self._waiting.get((attempt, iteration)) or self._read(attempt, iteration)
+        try:
+            return unpack_page(data)
+        except (zlib.error, struct.error, ValueError, LookupError, TypeError) as error:
+            where = f"{self._run} is damaged at iteration {iteration} of attempt {attempt}"
+            raise StoreUnavailable(f"{where}: restore the store") from error
+
+    def put(self, attempt: int, iteration: int, page: Page) -> None:
+        """See `Shelf.put`."""
+        self._waiting[attempt, iteration] = pack_page(page)
+
+    def packed(self, attempt: Attempt, iteration: int) -> bytes:
+        """Return the bytes of a page that the table does not have yet, as it is now."""
+        page = attempt.held(iteration)
+        return self._waiting[attempt.number, iteration] if page is None else pack_page(page)
+
+    def settle(self) -> None:
+        """Let go of everything: the table has it."""
+        self._waiting.clear()
