@@ -11,6 +11,7 @@ from pathlib import Path
 
 from rankfold.errors import StoreRefused
 from rankfold_service.store.disk import check_leftovers, check_place, lock, sync_folder
+from rankfold_service.store.schema_1 import head_of_schema_1, page_of_schema_1
 
 # In the file's header, so that another program's database is never taken for ours: "RKFD".
 APPLICATION_ID = 0x524B4644
@@ -75,6 +76,8 @@ def create(path: Path, steps: list[Migration]) -> None:
 
 def apply(connection: sqlite3.Connection, step: Migration) -> None:
     """Apply one step and its number in one transaction."""
+    for function in (page_of_schema_1, head_of_schema_1):
+        connection.create_function(function.__name__, 1, function, deterministic=True)
     connection.executescript(
         f"BEGIN IMMEDIATE;\n{step.sql}\nPRAGMA user_version = {step.number};\nCOMMIT;"
     )

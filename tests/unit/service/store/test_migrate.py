@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
+from contract.answering import everything
+from rankfold.audit import audit
 from rankfold.errors import ConfigurationError, StoreRefused
 from rankfold.rules import RuleSet
 from rankfold_service.store import Arrival
@@ -23,8 +27,9 @@ from rankfold_service.store.migrate import (
 from rankfold_service.store.opening import migrate, open_store, sqlite_path
 from rankfold_service.store.sqlite import SqliteStore
 from support.reports import partial, report
+from unit.service.store.older import KEEP, SCHEMA_1, reports
 
-NEXT = Migration(2, "0002_next", "CREATE TABLE later (id INTEGER PRIMARY KEY) STRICT;")
+NEXT = Migration(3, "0003_next", "CREATE TABLE later (id INTEGER PRIMARY KEY) STRICT;")
 
 
 def filled(path: Path) -> None:
@@ -62,18 +67,37 @@ def test_migrate_brings_an_older_store_forward_and_keeps_its_data(tmp_path: Path
     path = tmp_path / "store.db"
     filled(path)
     steps = [*migrations(), NEXT]
-    assert migrate_file(path, steps) == ["0002_next"]
+    assert migrate_file(path, steps) == ["0003_next"]
     assert migrate_file(path, steps) == []
     change(path, "PRAGMA user_version = 0")
-    with pytest.raises(StoreRefused, match=r"older than 1.*rankfold migrate"):
+    with pytest.raises(StoreRefused, match=r"older than 2.*rankfold migrate"):
         SqliteStore(path, RuleSet())
+
+
+def test_migrate_turns_a_store_of_schema_1_into_what_it_would_be_now(tmp_path: Path) -> None:
+    """Every answer is that of the same reports taken anew: tables, journal and all."""
+    path = tmp_path / "store.db"
+    shutil.copy(SCHEMA_1, path)
+    with pytest.raises(StoreRefused, match="has schema 1"):
+        SqliteStore(path, RuleSet())
+    assert migrate_file(path) == ["0002_columns"]
+    anew = MemoryStore(RuleSet(), keep_iterations=KEEP)
+    for number, arrived in enumerate(chain(*reports()), 1):
+        anew.ingest([Arrival(arrived, float(number))])
+    store = SqliteStore(path, RuleSet(), keep_iterations=KEEP)
+    assert everything(store) == everything(anew)
+    repeated = [Arrival(arrived, 99.0) for arrived in chain(*reports())]
+    assert store.ingest(repeated) == anew.ingest(repeated)
+    assert everything(store) == everything(anew)
+    assert [fault for ledger in store.runs() for fault in audit(ledger)] == []
+    store.close()
 
 
 def test_migrate_step_that_fails_changes_nothing(tmp_path: Path) -> None:
     """A broken step leaves the version and the tables as they were."""
     path = tmp_path / "store.db"
     filled(path)
-    broken = Migration(2, "0002_broken", "CREATE TABLE half (id INTEGER); SELECT nonsense;")
+    broken = Migration(3, "0003_broken", "CREATE TABLE half (id INTEGER); SELECT nonsense;")
     with pytest.raises(sqlite3.Error):
         migrate_file(path, [*migrations(), broken])
     store = SqliteStore(path, RuleSet())
@@ -87,7 +111,7 @@ def test_store_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
     filled(path)
     change(path, "PRAGMA user_version = 99")
     for open_it in (lambda: SqliteStore(path, RuleSet()), lambda: migrate_file(path)):
-        with pytest.raises(StoreRefused, match="schema 99, newer than 1"):
+        with pytest.raises(StoreRefused, match="schema 99, newer than 2"):
             open_it()
 
 
