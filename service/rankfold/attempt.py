@@ -7,8 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from rankfold.fold import Fold, ScalarFold, Table
-from rankfold.page import GLOBAL, Conflict, Page
+from rankfold.fold import Fold, ScalarFold
+from rankfold.page import Conflict, Page
+from rankfold.scope import Gains, Scope
 from rankfold.wire import MAX_META
 
 
@@ -54,55 +55,6 @@ class Iterations:
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._sorted)
-
-
-class Scope:
-    """Folds over all ranks, and of each rank."""
-
-    __slots__ = ("ranks", "table")
-
-    def __init__(self) -> None:
-        self.table = Table()
-        self.ranks: dict[int, Table] = {}
-
-    def add(self, rank: int, table: Table) -> None:
-        """Fold what a rank reported; what is `GLOBAL` belongs to no rank."""
-        self.table.add(table)
-        if rank != GLOBAL:
-            known = self.ranks.get(rank)
-            if known is None:
-                known = self.ranks[rank] = Table()
-            known.add(table)
-
-    def add_page(self, page: Page) -> None:
-        """Fold everything of an iteration."""
-        for rank in page.ranks():
-            self.add(rank, page.table_of(rank))
-
-    def of(self, rank: int | None) -> Table:
-        """Return the folds of one rank, or over all of them."""
-        return self.table if rank is None else self.ranks.get(rank, Table())
-
-
-class Gains:
-    """What one report adds of a rank, or of no rank: folds by iteration and name."""
-
-    __slots__ = ("scalars", "series")
-
-    def __init__(self) -> None:
-        self.series: list[tuple[int, str, Fold]] = []
-        self.scalars: list[tuple[int, str, ScalarFold]] = []
-
-    def before(self, cut: int | None) -> Table:
-        """Return the folds of the iterations below a cut, or of all."""
-        table = Table()
-        for iteration, series, fold in self.series:
-            if cut is None or iteration < cut:
-                table.add_series(series, fold)
-        for iteration, key, scalar in self.scalars:
-            if cut is None or iteration < cut:
-                table.add_scalar(key, scalar)
-        return table
 
 
 @dataclass(slots=True)

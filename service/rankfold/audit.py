@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rankfold.attempt import Attempt, Scope
+from rankfold.attempt import Attempt
 from rankfold.exact import to_units
 from rankfold.fold import Fold, Table
 from rankfold.ledger import Ledger
 from rankfold.page import Page, SeriesCell
 from rankfold.partial import PartialContent
+from rankfold.scope import Scope
 
 
 def audit(ledger: Ledger) -> Iterator[str]:

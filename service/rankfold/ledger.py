@@ -9,12 +9,13 @@ from functools import partial
 from itertools import count
 from typing import Literal, NamedTuple
 
-from rankfold.attempt import Attempt, Gains, Shelf
+from rankfold.attempt import Attempt, Shelf
 from rankfold.errors import Inconsistent, NotFound, TooLarge
 from rankfold.fold import Fold, Place, ScalarFold, Table
 from rankfold.page import GLOBAL, Conflict, Sorted
 from rankfold.partial import picker
 from rankfold.rules import Rule, RuleSet
+from rankfold.scope import Gains
 from rankfold.wire import Receipt, Report, field_error
 
 Attempts = Literal["effective", "all"] | int

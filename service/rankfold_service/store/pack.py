@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from rankfold.attempt import Attempt, Iterations, Reporter, Scope, Shelf
+from rankfold.attempt import Attempt, Iterations, Reporter, Shelf
 from rankfold.fold import Fold, Moments, Place, ScalarFold, Table, WorstToken
 from rankfold.ledger import Binding, ConflictNote, Ledger
 from rankfold.microbatches import Microbatches
 from rankfold.page import Cell, Conflict, Page
 from rankfold.rules import Rule, RuleSet
+from rankfold.scope import Scope
 from rankfold_service.store.columns import ColumnReader, anything, doubles, exact, integers
 from rankfold_service.store.record import pack_worst, unpack_worst
 

@@ -6,12 +6,13 @@ import json
 import zlib
 from typing import Any
 
-from rankfold.attempt import Iterations, Reporter, Scope
+from rankfold.attempt import Iterations, Reporter
 from rankfold.fold import Fold, Moments, Place, ScalarFold, Table, WorstToken
 from rankfold.ledger import Binding, ConflictNote, Ledger
 from rankfold.microbatches import Microbatches
 from rankfold.page import Cell, Conflict, Page
 from rankfold.rules import Rule, RuleSet
+from rankfold.scope import Scope
 from rankfold_service.store.pack import pack_ledger, pack_page
 from rankfold_service.store.record import unpack_worst
 

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rankfold.attempt import Attempt, Gains, Iterations
+from rankfold.attempt import Attempt, Iterations
 from rankfold.fold import Fold, Place, ScalarFold
 from rankfold.page import GLOBAL, Page
 from rankfold.rules import Rule
+from rankfold.scope import Gains
 from rankfold.wire import MAX_META
 from unit.core.builders import Shelf, dirty, ledger_of, partial, plain, report
 
