@@ -69,7 +69,7 @@ class Ledger:
         attempts: by number.
         bindings: by scalar key, its rule.
         notes: the first conflicts, for people to look at.
-        load_page: fetches the page of an (attempt, iteration) that is not in memory.
+        shelf: where pages are that are not in memory; without one, all are.
         version: a number that no other state of a ledger in this process has had.
     """
 
