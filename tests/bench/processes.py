@@ -75,12 +75,6 @@ def resident_bytes(pid: int) -> int:
     return next(1024 * int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))
 
 
-def written_bytes(pid: int) -> int:
-    """Return how much a process has had written to disks so far."""
-    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes:"))
-
-
 def pin(pid: int, core: int | None) -> None:
     """Keep every thread of a process to one core, if it is given."""
     for thread in Path(f"/proc/{pid}/task").iterdir() if core is not None else ():

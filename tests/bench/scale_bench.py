@@ -8,6 +8,7 @@ sizes, and one of those is simulated: every report of every rank is sent.
 from __future__ import annotations
 
 import argparse
+import resource
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -18,13 +19,14 @@ from typing import Any
 import numpy as np
 from tests.bench.fleet import VALID, Fleet, Sent, reports
 from tests.bench.load import CONNECTIONS, Load, measure, receipt
-from tests.bench.processes import RESULTS, cpu_seconds, resident_bytes, written_bytes
+from tests.bench.processes import RESULTS, cpu_seconds, resident_bytes
 from tests.support.server import Server
 
 RUN = "fleet"
 DAY = 86_400
 HOT = 16
 AT_ONCE = 512
+BLOCK = 512  # of what getrusage counts
 SIZES = (8, 1_000, 10_000, 100_000)
 SCRAPES = 20
 SCRAPED = (200, 2_000)
@@ -59,13 +61,31 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a fleet cost: seconds, and bytes beyond those of an empty server."""
+    """What a server used: processor time in seconds, memory and disk in bytes.
+
+    Attributes:
+        seconds: in which it took what a fleet reported.
+        cpu: processor time.
+        resident: memory.
+        kept: the size of its file in the end.
+        written: bytes that it wrote to the disk.
+    """
 
     seconds: float
     cpu: float
     resident: int
     kept: int
     written: int
+
+    def beyond(self, idle: Seen) -> Seen:
+        """Return what it used beyond one to which nobody reported."""
+        return Seen(
+            self.seconds,
+            self.cpu - idle.cpu,
+            self.resident - idle.resident,
+            self.kept - idle.kept,
+            self.written - idle.written,
+        )
 
 
 @dataclass(frozen=True)
@@ -123,7 +143,8 @@ def run(
 ) -> dict[str, list[dict[str, Any]]]:
     """Return the costs, what fleets of several sizes need, and the simulation beside the model."""
     fleet = Fleet(ranks // 10 if quick else ranks, series, microbatches, reports, iterations)
-    model = _model(_small_fleets(fleet, 4 if quick else 1))
+    idle = _seen(replace(fleet, iterations=0), CONNECTIONS)
+    model = _model(_small_fleets(fleet, 4 if quick else 1), idle)
     sizes = [
         _size_row(model, replace(fleet, ranks=size, reports=often), seconds)
         for size in SIZES
@@ -132,7 +153,9 @@ def run(
     return {
         "costs": [_cost_row(name, value) for name, value in vars(model).items()],
         f"{series} series, {microbatches} microbatches, iterations of {seconds:g} s": sizes,
-        f"{fleet.ranks:,} ranks simulated": _simulation_rows(model, fleet, connections),
+        f"{fleet.ranks:,} ranks simulated": _simulation_rows(
+            model, fleet, _seen(fleet, connections).beyond(idle)
+        ),
     }
 
 
@@ -149,10 +172,9 @@ def _small_fleets(fleet: Fleet, smaller: int) -> list[Fleet]:
     ]
 
 
-def _model(fleets: Sequence[Fleet]) -> Model:
+def _model(fleets: Sequence[Fleet], idle: Seen) -> Model:
     """Measure small fleets and return the costs that explain them best."""
-    empty, empty_file = _empty()
-    seen = [_seen(fleet, CONNECTIONS) for fleet in fleets]
+    seen = [_seen(fleet, CONNECTIONS).beyond(idle) for fleet in fleets]
     sent = [[f.requests, f.cells * f.reports * f.iterations, f.partials] for f in fleets]
     hot = [min(HOT, f.iterations) * f.cells for f in fleets]
     held = [
@@ -166,9 +188,9 @@ def _model(fleets: Sequence[Fleet]) -> Model:
     written = [[requests, partials] for requests, _, partials in sent]
     return Model(
         *fitted(sent, [s.cpu for s in seen]),
-        empty,
-        *fitted(held, [s.resident - empty for s in seen]),
-        *fitted(kept, [s.kept - empty_file for s in seen]),
+        idle.resident,
+        *fitted(held, [s.resident for s in seen]),
+        *fitted(kept, [s.kept for s in seen]),
         *fitted(written, [s.written for s in seen]),
         _scraped_series(),
     )
@@ -192,32 +214,28 @@ def fitted(amounts: Sequence[Sequence[float]], seen: Sequence[float]) -> list[fl
     return [float(cost) for cost in costs]
 
 
-def _empty() -> tuple[int, int]:
-    """Return the memory and the file size of a server without a run."""
-    with TemporaryDirectory(dir=RESULTS.resolve()) as folder:
-        with Server(f"sqlite:///{folder}/fleet.db") as server:
-            resident = resident_bytes(_pid(server))
-            server.stop()
-        return resident, _size(folder)
-
-
 def _seen(fleet: Fleet, connections: int) -> Seen:
-    """Let a fleet report all its iterations to a new server, and check what became of it."""
-    sent, seconds, cpu = Sent(), 0.0, 0.0
+    """Let a fleet report all its iterations to a new server, and check what became of it.
+
+    What the server used is counted to its end: it brings its tables up to date then at the latest.
+    """
+    sent, seconds, before = Sent(), 0.0, resource.getrusage(resource.RUSAGE_CHILDREN)
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(dir=RESULTS.resolve()))
         server = stack.enter_context(Server(f"sqlite:///{folder}/fleet.db"))
         with Load(server.port, connections, AT_ONCE) as load:
-            before = written_bytes(_pid(server))
             for iteration in range(fleet.iterations):
                 requests = list(reports(fleet, RUN, iteration, sent))
-                outcome = measure(load, _pid(server), requests, receipt(fleet.batch))
-                seconds += outcome.seconds
-                cpu += outcome.server_cpu
-            written = written_bytes(_pid(server)) - before
+                seconds += measure(load, _pid(server), requests, receipt(fleet.batch)).seconds
         resident = resident_bytes(_pid(server))
-        _check(server, fleet, sent)
+        checking = cpu_seconds(_pid(server))
+        if fleet.iterations:
+            _check(server, fleet, sent)
+        checking = cpu_seconds(_pid(server)) - checking
         server.stop()
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime - checking
+        written = (used.ru_oublock - before.ru_oublock) * BLOCK
         return Seen(seconds, cpu, resident, _size(folder), written)
 
 
@@ -287,13 +305,12 @@ def _size_row(model: Model, fleet: Fleet, seconds: float) -> dict[str, Any]:
     }
 
 
-def _simulation_rows(model: Model, fleet: Fleet, connections: int) -> list[dict[str, Any]]:
-    seen = _seen(fleet, connections)
+def _simulation_rows(model: Model, fleet: Fleet, seen: Seen) -> list[dict[str, Any]]:
     cpu = model.cpu(fleet) * fleet.iterations
     compared = {
         "requests/s of a core": (fleet.requests / cpu, fleet.requests / seen.cpu),
         "partials/s of a core": (fleet.partials / cpu, fleet.partials / seen.cpu),
-        "memory MB": (model.resident(fleet) / 1e6, seen.resident / 1e6),
+        "memory MB": (model.resident(fleet) / 1e6, (model.empty + seen.resident) / 1e6),
         "disk MB": (model.kept(fleet) / 1e6, seen.kept / 1e6),
         "written MB": (fleet.iterations * model.written(fleet) / 1e6, seen.written / 1e6),
     }
