@@ -22,9 +22,11 @@ from tests.bench.load import CONNECTIONS, Load, measure, receipt
 from tests.bench.processes import RESULTS, cpu_seconds, resident_bytes
 from tests.support.server import Server
 
+from rankfold.ledger import KEPT_ITERATIONS
+from rankfold_service.store.sqlite import HOT_ITERATIONS
+
 RUN = "fleet"
 DAY = 86_400
-HOT = 16
 AT_ONCE = 512
 BLOCK = 512  # of what getrusage counts
 SIZES = (8, 1_000, 10_000, 100_000)
@@ -35,10 +37,10 @@ COSTS = {
     "group": ("of each series in a report", "us"),
     "partial": ("of each partial in a report", "us"),
     "empty": ("memory of a server without a run", "MB"),
-    "rank": ("memory of a rank", "bytes"),
+    "pending": ("of what comes before the tables are brought up to date", "MB"),
     "rank_series": ("of each series of a rank", "bytes"),
-    "cell": ("of each of those in an iteration kept by microbatch", "bytes"),
-    "hot_partial": ("of each partial in such an iteration", "bytes"),
+    "cell": ("of each of those in an iteration that is held", "bytes"),
+    "held_partial": ("of each partial in such an iteration", "bytes"),
     "kept_cell": ("disk of a rank's series in an iteration", "bytes"),
     "kept_partial": ("of each partial while it is kept by microbatch", "bytes"),
     "written_report": ("bytes written for a report, commits shared", "bytes"),
@@ -96,10 +98,10 @@ class Model:
     group: float
     partial: float
     empty: float
-    rank: float
+    pending: float
     rank_series: float
     cell: float
-    hot_partial: float
+    held_partial: float
     kept_cell: float
     kept_partial: float
     written_report: float
@@ -115,14 +117,14 @@ class Model:
 
     def resident(self, fleet: Fleet) -> float:
         """Memory of a server in which the fleet has reported its iterations."""
-        hot = min(HOT, fleet.iterations) * fleet.cells
-        per_hot = self.cell + fleet.microbatches * self.hot_partial
-        return self.empty + fleet.ranks * self.rank + fleet.cells * self.rank_series + hot * per_hot
+        held = min(HOT_ITERATIONS, fleet.iterations) * fleet.cells
+        cells = fleet.cells * self.rank_series + held * self.cell
+        return self.empty + self.pending + cells + held * fleet.microbatches * self.held_partial
 
     def kept(self, fleet: Fleet) -> float:
         """Disk that all iterations of the fleet take."""
-        hot = min(HOT, fleet.iterations) * fleet.cells * fleet.microbatches
-        return fleet.iterations * fleet.cells * self.kept_cell + hot * self.kept_partial
+        recent = min(KEPT_ITERATIONS, fleet.iterations) * fleet.cells * fleet.microbatches
+        return fleet.iterations * fleet.cells * self.kept_cell + recent * self.kept_partial
 
     def written(self, fleet: Fleet) -> float:
         """Bytes written to the disk for an iteration, when many reports share each commit."""
@@ -165,10 +167,11 @@ def _small_fleets(fleet: Fleet, smaller: int) -> list[Fleet]:
     at_once = replace(by_microbatch, reports=1)
     return [
         by_microbatch,
-        replace(at_once, ranks=500 // smaller, iterations=2 * HOT),
+        replace(at_once, ranks=500 // smaller, iterations=2 * KEPT_ITERATIONS),
         replace(at_once, series=1, iterations=4),
         replace(at_once, ranks=500 // smaller, microbatches=4 * fleet.microbatches, iterations=4),
         replace(at_once, ranks=4_000 // smaller, series=1, microbatches=1, iterations=1),
+        replace(at_once, ranks=4_000 // smaller),
     ]
 
 
@@ -176,14 +179,14 @@ def _model(fleets: Sequence[Fleet], idle: Seen) -> Model:
     """Measure small fleets and return the costs that explain them best."""
     seen = [_seen(fleet, CONNECTIONS).beyond(idle) for fleet in fleets]
     sent = [[f.requests, f.cells * f.reports * f.iterations, f.partials] for f in fleets]
-    hot = [min(HOT, f.iterations) * f.cells for f in fleets]
     held = [
-        [f.ranks, f.cells, cells, cells * f.microbatches]
-        for f, cells in zip(fleets, hot, strict=True)
+        [1, f.cells, cells, cells * f.microbatches]
+        for f in fleets
+        if (cells := min(HOT_ITERATIONS, f.iterations) * f.cells)
     ]
     kept = [
-        [f.cells * f.iterations, cells * f.microbatches]
-        for f, cells in zip(fleets, hot, strict=True)
+        [f.cells * f.iterations, min(KEPT_ITERATIONS, f.iterations) * f.cells * f.microbatches]
+        for f in fleets
     ]
     written = [[requests, partials] for requests, _, partials in sent]
     return Model(
