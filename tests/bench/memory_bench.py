@@ -57,7 +57,6 @@ def _row(runs: int, microbatches: int) -> dict[str, Any]:
         "microbatches": microbatches,
         "empty MB": round(empty / 1e6, 1),
         "resident MB": round(full / 1e6, 1),
-        "resident MB at 1,000 runs": round((empty + (full - empty) * 1_000 / runs) / 1e6),
         "after a restart MB": round(restarted / 1e6, 1),
         "bytes per rank and iteration": round((full - empty) / cells, 1),
         "disk bytes/partial": round(disk / (cells * microbatches), 1),
