@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install fmt lint types imports check programs test test-e2e test-rules test-alerts test-image test-faults dashboards bench build demo run ci clean
+.PHONY: help install fmt lint types imports check programs test test-e2e test-rules test-alerts test-image test-faults test-oracle test-gpu dashboards bench build demo run ci clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -57,6 +57,12 @@ test-image: install ## carries out the Dockerfiles and uses what they make; need
 
 test-faults: install ## the long form of the fault suite: 20 seeds, more than 200 kills, 5 to 10 minutes
 	$(BIN)/python -m tests.e2e.faults $(ARGS)
+
+test-oracle: install ## comparisons against an oracle in whole numbers: 30,000 made tensors, about 10 minutes
+	RANKFOLD_ORACLE_EXAMPLES=5000 $(BIN)/python -m pytest -n 2 -k oracle tests/unit/client
+
+test-gpu: install ## comparisons on a CUDA device: equal to the CPU's, without waiting, and what they cost
+	$(BIN)/python -m pytest -s tests/gpu
 
 dashboards: install ## write what is built in docker/: Grafana's dashboards, the rules for Kubernetes
 	PYTHONPATH=docker $(BIN)/python -m rankfold_deploy

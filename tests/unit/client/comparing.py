@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import shutil
 import struct
 from collections.abc import Iterator
@@ -21,6 +22,8 @@ from rankfold_client import compiled
 from unit.client import oracle
 from unit.client.oracle import FLOAT32, FLOAT64, Format
 
+# `make test-oracle` asks for more.
+EXAMPLES = int(os.environ.get("RANKFOLD_ORACLE_EXAMPLES", "150"))
 FORMATS = {
     torch.float64: FLOAT64,
     torch.float32: FLOAT32,

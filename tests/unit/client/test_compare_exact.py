@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rankfold_client as rf
-from unit.client.comparing import MASKS, check, flushing, inputs, tensor
+from unit.client.comparing import EXAMPLES, MASKS, check, flushing, inputs, tensor
 
 pytestmark = pytest.mark.usefixtures("each_form")
 
-# `make test-oracle` asks for more.
-EXAMPLES = int(os.environ.get("RANKFOLD_ORACLE_EXAMPLES", "150"))
 CASES = json.loads((Path(__file__).parents[2] / "cases" / "comparisons.json").read_text())
 
 

@@ -19,7 +19,7 @@ from rankfold_client import pending
 from rankfold_client.general import Column
 from rankfold_client.operands import Operands, operands
 from rankfold_client.pending import Pending, launch, rows
-from unit.client.comparing import check, flushing, inputs, noisy, tensor
+from unit.client.comparing import EXAMPLES, check, flushing, inputs, noisy, tensor
 
 
 class NoWaiting(TorchDispatchMode):
@@ -153,7 +153,7 @@ def test_what_would_wait_is_seen(ask: Callable[[Tensor], object]) -> None:
 
 
 @pytest.mark.parametrize("flush", [False, True], ids=["gradual", "flushing"])
-@settings(max_examples=150)
+@settings(max_examples=EXAMPLES)
 @given(drawn=inputs())
 def test_statistics_of_a_device_equal_the_oracle(flush: bool, drawn: Any) -> None:
     """What an accelerator would send is exact, for every dtype pair; it flushes nothing."""
