@@ -62,9 +62,9 @@ def known(metric: str, where: str, *by: str) -> str:
         where: the matchers of the runs.
         by: labels beside project and run, over which it is added up.
     """
-    labels = ", ".join(("project", "run", *by))
+    labels = ("project", "run", *by)
     past = LAST.format(f"{metric}{{{where}}}")
-    each = f"max by ({labels}) ({metric}{{{where}}}) or max by ({labels}) ({past})"
+    each = f"{once(metric, where, *labels)} or max by ({', '.join(labels)}) ({past})"
     return f"sum by (project, run) ({each})" if by else each
 
 

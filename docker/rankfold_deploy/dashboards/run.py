@@ -24,6 +24,7 @@ from rankfold_deploy.dashboards.panels import (
     timeline,
 )
 from rankfold_deploy.dashboards.promql import (
+    PROJECTS,
     RUN,
     SCALARS,
     SERIES,
@@ -47,7 +48,7 @@ def run() -> build.Dashboard:
         "One run: its verdict, where its log-probs differ and by how much, and what is missing.",
         [
             chosen("project", "rankfold_run_finished"),
-            chosen("run", "rankfold_run_finished", "project=~`${project:regex}`"),
+            chosen("run", "rankfold_run_finished", PROJECTS),
             several(chosen("series", "rankfold_valid_positions", RUN)),
         ],
     )
@@ -67,8 +68,8 @@ def _verdict() -> Iterator[Builder[model.Panel]]:
     about = About(
         "Gate",
         units.NoUnit,
-        "The live verdict: iterations in progress are left out, all attempts are counted. The "
-        "command `rankfold gate` is strict.",
+        "The last live verdict in the time shown: iterations in progress are left out, all "
+        "attempts are counted. The command `rankfold gate` is strict.",
     )
     gate = stat(about, query(verdict(RUN))).mappings(gate_names())
     yield gate.color_mode(common.BigValueColorMode.BACKGROUND_SOLID)
