@@ -71,7 +71,10 @@ def test_client_extra_brings_no_web_framework(wheel: Path, tmp_path: Path) -> No
         "import torch, rankfold_client as rf\n"
         "print(rf.compare(torch.tensor([0.5, 1.0]), torch.tensor([0.5, 2.0])).count)"
     )
-    assert imported(environment(wheel, names, tmp_path), code) == "1\n"
+    folder = environment(wheel, names, tmp_path)
+    assert imported(folder, code) == "1\n"
+    # What comparisons are built of where there is a compiler.
+    assert (folder / "rankfold_client" / "kernel.c").is_file()
 
 
 def test_service_extra_brings_no_torch(wheel: Path, tmp_path: Path) -> None:

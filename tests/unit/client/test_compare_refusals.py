@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.testing._internal.two_tensor import TwoTensor
 
 import rankfold_client as rf
 from unit.client.comparing import FORMATS, flushing, tensor
@@ -70,6 +72,21 @@ def test_compare_refuses_what_is_no_dense_tensor(given: dict[str, Any], words: s
     """What holds no values to look at is a ValueError that names what was given."""
     with pytest.raises(ValueError, match=words):
         rf.compare(**({"a": TWO, "b": torch.ones(2)} | given))
+
+
+def test_compare_refuses_a_tensor_of_tensors() -> None:
+    """Of a DTensor and its like a rank compares its own part, for others report theirs."""
+    with pytest.raises(ValueError, match=r"b must be this rank's own tensor, not .*TwoTensor"):
+        rf.compare(TWO, TwoTensor(TWO, TWO))
+
+
+def test_compare_refuses_what_has_no_float64() -> None:
+    """On Apple's GPUs sums could not be exact."""
+    on_mps = mock.Mock(spec=Tensor, is_nested=False, layout=torch.strided, dtype=torch.float32)
+    del on_mps.__tensor_flatten__
+    on_mps.device = torch.device("mps")
+    with pytest.raises(ValueError, match="a is on mps, which has no float64"):
+        rf.compare(on_mps, TWO)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # they call themselves beta
