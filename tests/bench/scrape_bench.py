@@ -50,7 +50,8 @@ ROUNDS = 7
 OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
 EVERY = 1.0  # seconds from one scrape to the next, while reports come
 WINDOW = 3.0  # seconds of reports without or with scrapes
-MOST_OF = 6_000
+# Long enough for the tables to be brought up to date meanwhile, which takes its share.
+MOST_OF = 12_000
 
 GATEWAY = "prometheus-pushgateway"
 GATEWAY_FLAGS = ("--persistence.file=", "--push.disable-consistency-check", "--log.level=error")
@@ -73,7 +74,7 @@ def run(*, quick: bool = False) -> list[dict[str, Any]]:
         rows = _scrapes(bench, folder, rounds)
         if not shutil.which(GATEWAY):
             rows.append({"scrape": f"Pushgateway: not installed: apt-get install {GATEWAY}"})
-        return rows + _beside(bench, 1 if quick else 3)
+        return rows + _beside(bench, 2 if quick else 6)
 
 
 def _fill(path: Path) -> None:
@@ -259,13 +260,25 @@ def _table(costs: dict[str, list[_Cost]], peers: list[str], series: int) -> list
 
 
 def _beside(bench: _Bench, rounds: int) -> list[dict[str, Any]]:
-    """Return what reports at half load wait for, without scrapes and with one a second."""
+    """Return what reports at half load wait for, without scrapes and with one a second.
+
+    They go to every run, so that every scrape finds every run changed.
+    """
     rate = bench.report(MOST_OF).rate / 2
     alone, scraped = [], []
-    for _ in range(rounds):
+    seconds: list[float] = []
+
+    def without() -> None:
         alone.append(bench.report(int(WINDOW * rate), rate))
-        with _scraped_often(_Scraper(bench.url, bench.pid)) as seconds:
+
+    def with_scrapes() -> None:
+        with _scraped_often(_Scraper(bench.url, bench.pid), seconds):
             scraped.append(bench.report(int(WINDOW * rate), rate))
+
+    for number in range(rounds):
+        # In turn first, since what was written before is brought to the tables in the next.
+        for window in (without, with_scrapes)[:: -1 if number % 2 else 1]:
+            window()
     rows = [_waits("reports without scrapes", alone), _waits("reports, a scrape a second", scraped)]
     for name in ("p50 ms", "p99 ms"):
         rows[1][f"ratio of {name}"] = round(rows[1][name] / rows[0][name], 2)
@@ -274,10 +287,9 @@ def _beside(bench: _Bench, rounds: int) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _scraped_often(scraper: _Scraper) -> Iterator[list[float]]:
-    """Scrape once a second meanwhile; yields the list of how long each took."""
+def _scraped_often(scraper: _Scraper, seconds: list[float]) -> Iterator[None]:
+    """Scrape once a second meanwhile, and note how long each took."""
     over = threading.Event()
-    seconds: list[float] = []
 
     def scrape_on() -> None:
         started = time.monotonic()
@@ -289,7 +301,7 @@ def _scraped_often(scraper: _Scraper) -> Iterator[list[float]]:
     thread = threading.Thread(target=scrape_on)
     thread.start()
     try:
-        yield seconds
+        yield
     finally:
         over.set()
         thread.join()
