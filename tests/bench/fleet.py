@@ -26,6 +26,9 @@ class Fleet:
         microbatches: that each has in an iteration.
         reports: how many each sends in an iteration; the last one commits it.
         iterations: how many there are.
+
+    Raises:
+        ValueError: the microbatches cannot be split over the reports.
     """
 
     ranks: int
@@ -33,6 +36,13 @@ class Fleet:
     microbatches: int = 8
     reports: int = 1
     iterations: int = 1
+
+    def __post_init__(self) -> None:
+        if self.microbatches % self.reports:
+            raise ValueError(
+                f"{self.microbatches} microbatches are not split over {self.reports} reports: "
+                "let --reports divide --microbatches"
+            )
 
     @property
     def batch(self) -> int:

@@ -117,13 +117,13 @@ class Model:
 
     def resident(self, fleet: Fleet) -> float:
         """Memory of a server in which the fleet has reported its iterations."""
-        held = min(HOT_ITERATIONS, fleet.iterations) * fleet.cells
+        held = _newest(HOT_ITERATIONS, fleet)
         cells = fleet.cells * self.rank_series + held * self.cell
         return self.empty + self.pending + cells + held * fleet.microbatches * self.held_partial
 
     def kept(self, fleet: Fleet) -> float:
         """Disk that all iterations of the fleet take."""
-        recent = min(KEPT_ITERATIONS, fleet.iterations) * fleet.cells * fleet.microbatches
+        recent = _newest(KEPT_ITERATIONS, fleet) * fleet.microbatches
         return fleet.iterations * fleet.cells * self.kept_cell + recent * self.kept_partial
 
     def written(self, fleet: Fleet) -> float:
@@ -179,15 +179,11 @@ def _model(fleets: Sequence[Fleet], idle: Seen) -> Model:
     """Measure small fleets and return the costs that explain them best."""
     seen = [_seen(fleet, CONNECTIONS).beyond(idle) for fleet in fleets]
     sent = [[f.requests, f.cells * f.reports * f.iterations, f.partials] for f in fleets]
+    hot = [_newest(HOT_ITERATIONS, fleet) for fleet in fleets]
     held = [
-        [1, f.cells, cells, cells * f.microbatches]
-        for f in fleets
-        if (cells := min(HOT_ITERATIONS, f.iterations) * f.cells)
+        [1, f.cells, cells, cells * f.microbatches] for f, cells in zip(fleets, hot, strict=True)
     ]
-    kept = [
-        [f.cells * f.iterations, min(KEPT_ITERATIONS, f.iterations) * f.cells * f.microbatches]
-        for f in fleets
-    ]
+    kept = [[f.cells * f.iterations, _newest(KEPT_ITERATIONS, f) * f.microbatches] for f in fleets]
     written = [[requests, partials] for requests, _, partials in sent]
     return Model(
         *fitted(sent, [s.cpu for s in seen]),
@@ -197,6 +193,11 @@ def _model(fleets: Sequence[Fleet], idle: Seen) -> Model:
         *fitted(written, [s.written for s in seen]),
         _scraped_series(),
     )
+
+
+def _newest(most: int, fleet: Fleet) -> int:
+    """Return how many pairs of a rank and a series there are in the newest iterations."""
+    return min(most, fleet.iterations) * fleet.cells
 
 
 def fitted(amounts: Sequence[Sequence[float]], seen: Sequence[float]) -> list[float]:
@@ -226,18 +227,19 @@ def _seen(fleet: Fleet, connections: int) -> Seen:
     with ExitStack() as stack:
         folder = stack.enter_context(TemporaryDirectory(dir=RESULTS.resolve()))
         server = stack.enter_context(Server(f"sqlite:///{folder}/fleet.db"))
+        not_ours = cpu_seconds(_pid(server))  # it took to start, which varies
         with Load(server.port, connections, AT_ONCE) as load:
             for iteration in range(fleet.iterations):
                 requests = list(reports(fleet, RUN, iteration, sent))
                 seconds += measure(load, _pid(server), requests, receipt(fleet.batch)).seconds
         resident = resident_bytes(_pid(server))
-        checking = cpu_seconds(_pid(server))
+        not_ours -= cpu_seconds(_pid(server))
         if fleet.iterations:
             _check(server, fleet, sent)
-        checking = cpu_seconds(_pid(server)) - checking
+        not_ours += cpu_seconds(_pid(server))
         server.stop()
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime - checking
+        cpu = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime - not_ours
         written = (used.ru_oublock - before.ru_oublock) * BLOCK
         return Seen(seconds, cpu, resident, _size(folder), written)
 
