@@ -7,11 +7,12 @@ try:
     from rankfold_client.compare import compare
     from rankfold_client.compiled import warm_up
     from rankfold_client.reporter import Reporter
+    from rankfold_client.shards import Shard
 except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
 
-__all__ = ["Partial", "Reporter", "Worst", "compare", "warm_up"]
+__all__ = ["Partial", "Reporter", "Shard", "Worst", "compare", "warm_up"]
 
 
 def __getattr__(name: str) -> object:

@@ -5,23 +5,26 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple
 
+from rankfold_client.items import FINISH, Item, size_of
 from rankfold_client.origin import Origin
-from rankfold_client.report import FinishItem, Item
 from rankfold_client.spool.segment import Segment
 from rankfold_client.spool.writer import Writer
 
+# An item in memory: since when, up to where its segment holds it, and itself. Nothing else is in
+# it, for the reason that items are plain tuples.
+Waiting = tuple[float, int, Item]
 
-class Waiting(NamedTuple):
-    """An item in memory: since when, whose, and up to where its segment holds it."""
 
-    since: float
-    item: Item
+@dataclass(eq=False, slots=True)
+class Stretch:
+    """Items one after another that are one process's and in one segment, or in none."""
+
     origin: Origin
     segment: Segment | None
-    end: int
+    length: int = 0
 
 
 class Outbox:
@@ -59,6 +62,7 @@ class Outbox:
         self.delivered = self.overflow = self.unseen = 0
         self.why_full = ""
         self._items: deque[Waiting] = deque()
+        self._stretches: deque[Stretch] = deque()
         self._others: list[Origin] = []
         self._bytes = self._refused = self._unread = self._spilled = 0
         self._changed = threading.Condition()
@@ -87,7 +91,7 @@ class Outbox:
     def in_memory_only(self) -> int:
         """How many of the items that wait would not outlive the process."""
         with self._changed:
-            return sum(1 for waiting in self._items if waiting.segment is None)
+            return sum(s.length for s in self._stretches if s.segment is None)
 
     def put(self, item: Item) -> int:
         """Append an item and return how many are ready now; 0 where it is dropped."""
@@ -96,7 +100,7 @@ class Outbox:
                 return self._drop("the spool is full")
             with self._changed:
                 fits = len(self._items) < self._max_items
-                fits = fits and self._bytes + item.size <= self._max_bytes
+                fits = fits and self._bytes + size_of(item) <= self._max_bytes
                 in_turn = fits and not self._spilled
             segment = self._writer.append(item) if self._writer is not None else None
             if segment is None and not fits:
@@ -116,7 +120,7 @@ class Outbox:
     def age(self) -> float:
         """Return for how many seconds the oldest item has waited; 0 where there is none."""
         with self._changed:
-            return self._clock() - self._items[0].since if self._items else 0.0
+            return self._clock() - self._items[0][0] if self._items else 0.0
 
     def peek(self, most: int) -> tuple[Origin, list[Item]]:
         """Return up to `most` of the oldest items of one origin; a finish comes alone.
@@ -126,15 +130,15 @@ class Outbox:
         with self._changed:
             if not self._items:
                 return self._untold() or self.own, []
-            origin = self._items[0].origin
-            items: list[Item] = []
-            for waiting in islice(self._items, most):
-                if waiting.origin is not origin:
+            origin, number = self._stretches[0].origin, 0
+            for stretch in self._stretches:
+                if stretch.origin is not origin or number >= most:
                     break
-                if isinstance(waiting.item, FinishItem):
-                    return origin, items if items else [waiting.item]
-                items.append(waiting.item)
-            return origin, items
+                number += stretch.length
+            items = [item for _, _, item in islice(self._items, min(number, most))]
+        if FINISH in items:
+            items = items[: items.index(FINISH)] or [FINISH]
+        return origin, items
 
     def untold(self) -> bool:
         """Whether the aggregator has still to be told that something was given up."""
@@ -145,13 +149,7 @@ class Outbox:
         """Take out the oldest items: they were delivered, or are given up and counted so."""
         with self._changed:
             for _ in range(number):
-                waiting = self._items.popleft()
-                self._bytes -= waiting.item.size
-                if waiting.segment is not None:
-                    waiting.segment.pending -= 1
-                    waiting.segment.done = waiting.end
-                if not delivered:
-                    waiting.origin.dropped += 1
+                self._leave(delivered=delivered)
             if delivered:
                 self.delivered += number
             else:
@@ -213,10 +211,28 @@ class Outbox:
             return self._changed.wait_for(condition, timeout)
 
     def _enter(self, item: Item, origin: Origin, segment: Segment | None, end: int) -> None:
-        self._items.append(Waiting(self._clock(), item, origin, segment, end))
-        self._bytes += item.size
+        self._items.append((self._clock(), end, item))
+        self._bytes += size_of(item)
+        last = self._stretches[-1] if self._stretches else None
+        if last is None or last.segment is not segment or last.origin is not origin:
+            last = Stretch(origin, segment)
+            self._stretches.append(last)
+        last.length += 1
         if segment is not None:
             segment.pending += 1
+
+    def _leave(self, *, delivered: bool) -> None:
+        _, end, item = self._items.popleft()
+        self._bytes -= size_of(item)
+        stretch = self._stretches[0]
+        if stretch.segment is not None:
+            stretch.segment.pending -= 1
+            stretch.segment.done = end
+        if not delivered:
+            stretch.origin.dropped += 1
+        stretch.length -= 1
+        if not stretch.length:
+            self._stretches.popleft()
 
     def _drop(self, why: str) -> int:
         with self._changed:

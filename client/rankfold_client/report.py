@@ -1,162 +1,119 @@
-"""What a rank has to say, item by item, and the one JSON body that says a batch of it."""
+"""The one JSON body that says a batch of items, made piece by piece."""
 
 from __future__ import annotations
 
 import json
 import unicodedata
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from rankfold.partial import MAX_COUNT, Partial, Worst, number_to_json
-from rankfold.wire import MAX_META_VALUE
+from rankfold.partial import MAX_COUNT, number_to_json
+from rankfold_client.items import COMMIT, PARTIAL, SCALAR, Item
 
-Columns = dict[str, list[Any]]
+Columns = dict[str, Sequence[Any]]
 
+# In the order of an item's values, the worst position after them.
+_PARTIAL_COLUMNS = (
+    *("series", "iteration", "microbatch", "valid", "count", "max", "sum"),
+    *("nonfinite", "sum_sq", "ulp_max", "total"),
+)
 _OPTIONAL = ("sum_sq", "ulp_max", "total", "worst")
-# What Python holds for an item beside its names, measured to the nearest hundred bytes.
-_ITEM_BYTES = 500
+_SCALAR_COLUMNS = ("key", "iteration", "microbatch", "value", "weight", "rule", "global")
+_COMMIT_COLUMNS = ("iteration", "microbatches")
+# How many values are written in one go, which nothing else in the process can interrupt.
+_SLICE = 200
+
+_write = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False).encode
 
 
-@dataclass(frozen=True, slots=True)
-class PartialItem:
-    """One partial with its place."""
-
-    series: str
-    iteration: int
-    microbatch: int
-    partial: Partial
-
-    @property
-    def size(self) -> int:
-        """Roughly the bytes that it takes in memory."""
-        worst = self.partial.worst
-        sample = worst.sample if worst else None
-        return _ITEM_BYTES + len(self.series) + len(sample or "")
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarItem:
-    """One scalar with its place; `rule` is None where the rules file has one for the key."""
-
-    key: str
-    iteration: int
-    microbatch: int
-    value: float
-    weight: int
-    rule: str | None
-    is_global: bool
-
-    @property
-    def size(self) -> int:
-        """Roughly the bytes that it takes in memory."""
-        return _ITEM_BYTES + len(self.key)
-
-
-@dataclass(frozen=True, slots=True)
-class CommitItem:
-    """The word that an iteration is over."""
-
-    iteration: int
-    microbatches: int
-    size: int = _ITEM_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class OpenItem:
-    """The first word of a rank: it adds nothing to a report but makes the run known."""
-
-    size: int = _ITEM_BYTES
-
-
-@dataclass(frozen=True, slots=True)
-class FinishItem:
-    """The word that the attempt is over; it travels alone."""
-
-    size: int = _ITEM_BYTES
-
-
-Item = OpenItem | PartialItem | ScalarItem | CommitItem | FinishItem
-
-
-def encode(header: dict[str, Any], items: Sequence[Item]) -> bytes:
+def encode(
+    header: dict[str, Any], items: Sequence[Item], pause: Callable[[], None] = lambda: None
+) -> bytes:
     """Return the body of a report: the header's members and the items as columns.
 
     A commit may stand in the body of the partials that it counts: a report is applied whole.
+
+    Args:
+        header: members that it begins with.
+        items: what it says.
+        pause: is called between pieces, so that other threads come to their turn.
+
+    Raises:
+        TypeError, ValueError: an item holds what JSON cannot.
     """
-    partials = [item for item in items if isinstance(item, PartialItem)]
-    scalars = [item for item in items if isinstance(item, ScalarItem)]
-    commits = [item for item in items if isinstance(item, CommitItem)]
-    body = dict(header)
-    if partials:
-        body["partials"] = _partial_columns(partials)
-    if scalars:
-        body["scalars"] = _scalar_columns(scalars)
-    if commits:
-        body["commits"] = {
-            "iteration": [item.iteration for item in commits],
-            "microbatches": [item.microbatches for item in commits],
-        }
-    return json.dumps(body, allow_nan=False, separators=(",", ":")).encode()
+    pieces: list[str] = []
+    for piece in _pieces(header, items):
+        pieces.append(piece)
+        pause()
+    return "".join(pieces).encode()
 
 
-def named(item: Item) -> str:
-    """Return what an item is to the trainer that reported it."""
-    match item:
-        case PartialItem(series=series, iteration=iteration):
-            return f"series {series!r} of iteration {iteration}"
-        case ScalarItem(key=key, iteration=iteration):
-            return f"key {key!r} of iteration {iteration}"
-        case CommitItem(iteration=iteration):
-            return f"the commit of iteration {iteration}"
-        case OpenItem():
-            return "the first report"
-        case FinishItem():
-            return "the finish"
+def _pieces(header: dict[str, Any], items: Sequence[Item]) -> Iterator[str]:
+    members = [f"{_write(name)}:{_write(value)}" for name, value in header.items()]
+    yield "{" + ",".join(members)
+    for name, columns in (
+        ("partials", _partial_columns(_of_kind(items, PARTIAL))),
+        ("scalars", _scalar_columns(_of_kind(items, SCALAR))),
+        ("commits", _columns(_COMMIT_COLUMNS, _of_kind(items, COMMIT))),
+    ):
+        if columns:
+            yield f',"{name}":'
+            yield from _object(columns)
+    yield "}"
 
 
-def _partial_columns(items: Sequence[PartialItem]) -> Columns:
-    columns: Columns = {
-        "series": [item.series for item in items],
-        "iteration": [item.iteration for item in items],
-        "microbatch": [item.microbatch for item in items],
-    }
-    for name in ("valid", "count", "nonfinite", "max", "sum"):
-        columns[name] = [getattr(item.partial, name) for item in items]
+def _of_kind(items: Sequence[Item], kind: str) -> list[tuple[Any, ...]]:
+    """Return the values of the items of a kind as columns, without what says the kind."""
+    return list(zip(*(item for item in items if item[0] == kind), strict=True))[1:]
+
+
+def _object(columns: Columns) -> Iterator[str]:
+    """Yield a JSON object of lists in pieces that each take a fraction of a millisecond."""
+    before = "{"
+    for name, column in columns.items():
+        yield f'{before}"{name}":['
+        for start in range(0, len(column), _SLICE):
+            part = column[start : start + _SLICE]
+            if name == "worst":
+                part = [None if worst is None else _worst(*worst) for worst in part]
+            yield ("," if start else "") + _write(part)[1:-1]
+        before = "],"
+    yield "]}"
+
+
+def _columns(names: Sequence[str], values: Sequence[tuple[Any, ...]]) -> Columns:
+    return dict(zip(names, values, strict=True)) if values else {}
+
+
+def _partial_columns(values: Sequence[tuple[Any, ...]]) -> Columns:
+    columns = _columns((*_PARTIAL_COLUMNS, "worst"), values)
     for name in _OPTIONAL:
-        column = [getattr(item.partial, name) for item in items]
-        if any(value is not None for value in column):
-            columns[name] = column
-    if "worst" in columns:
-        columns["worst"] = [w if w is None else _worst(w) for w in columns["worst"]]
+        if columns and all(value is None for value in columns[name]):
+            del columns[name]
     return columns
 
 
-def _scalar_columns(items: Sequence[ScalarItem]) -> Columns:
-    members: dict[str, Callable[[ScalarItem], Any]] = {
-        "key": lambda item: item.key,
-        "iteration": lambda item: item.iteration,
-        "microbatch": lambda item: item.microbatch,
-        "value": lambda item: number_to_json(item.value),
-        "weight": lambda item: item.weight,
-        "rule": lambda item: item.rule,
-        "global": lambda item: item.is_global,
-    }
-    return {name: [get(item) for item in items] for name, get in members.items()}
+def _scalar_columns(values: Sequence[tuple[Any, ...]]) -> Columns:
+    columns = _columns(_SCALAR_COLUMNS, values)
+    if columns:
+        columns["value"] = [number_to_json(value) for value in columns["value"]]
+    return columns
 
 
-def _worst(worst: Worst) -> dict[str, Any]:
+def _worst(
+    position: Sequence[int], a: float, b: float, ulp: int, token: int | None, sample: str | None
+) -> dict[str, Any]:
     """Return a worst position as it travels; an id or a name that cannot travel is left out."""
     told: dict[str, Any] = {
-        "position": list(worst.position),
-        "a": number_to_json(worst.a),
-        "b": number_to_json(worst.b),
-        "ulp": worst.ulp,
+        "position": position,
+        "a": number_to_json(a),
+        "b": number_to_json(b),
+        "ulp": ulp,
     }
-    if worst.token_id is not None and 0 <= worst.token_id <= MAX_COUNT:
-        told["token_id"] = worst.token_id
-    if worst.sample is not None:
-        told["sample"] = printable(worst.sample[:MAX_META_VALUE])
+    if token is not None and 0 <= token <= MAX_COUNT:
+        told["token_id"] = token
+    if sample is not None:
+        told["sample"] = printable(sample)
     return told
 
 

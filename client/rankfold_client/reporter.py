@@ -3,48 +3,37 @@
 from __future__ import annotations
 
 import atexit
-import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, SupportsFloat
+from typing import Any, NoReturn, Self
 
-from torch import Tensor
-
-from rankfold.partial import MAX_COUNT, Partial
-from rankfold.rules import SCALAR_RULES
-from rankfold_client.checks import (
-    check_name,
-    checked_meta,
-    checked_partial,
-    to_index,
-    to_integer,
-    to_number,
-)
-from rankfold_client.compare import compare as compare_tensors
-from rankfold_client.counts import Counts
+from rankfold.answers import GateAnswer
+from rankfold_client.breath import Breath
+from rankfold_client.checks import check_name, checked_meta, to_index
+from rankfold_client.delivery import Delivery
 from rankfold_client.identity import identify
+from rankfold_client.items import Item
 from rankfold_client.origin import Origin
 from rankfold_client.outbox import Outbox
-from rankfold_client.report import CommitItem, FinishItem, Item, OpenItem, PartialItem, ScalarItem
-from rankfold_client.sender import BATCH, Sender
-from rankfold_client.spool.keeper import Keeper
+from rankfold_client.reading import Folded, Reader
+from rankfold_client.recorder import Recorder
+from rankfold_client.shards import Shard
 from rankfold_client.spool.opening import open_writer
 from rankfold_client.transport import DEFAULT_URL, HttpTransport, Transport
 
 AT_EXIT_SECONDS = 3.0
 
-log = logging.getLogger("rankfold")
 
-
-class Reporter:
+class Reporter(Recorder):
     """Reports the comparisons and scalars of one rank of one run.
 
     Reports travel in the background, in order, and are sent again until they are delivered, for
-    as long as the process lives; a report counts once however often it is sent. No call waits
+    as long as the process lives; a report counts once however often it is sent. No report waits
     for the network or raises because of it; only arguments that cannot be right raise
-    ValueError. In a process forked after the start a reporter does nothing.
+    ValueError. In a process forked after the start a reporter does nothing, and says so in the
+    log; it cannot be pickled, since each process needs one of its own.
 
     With a spool, what is handed over is on disk when the call returns, so that a killed process
     loses nothing: the next one of this rank delivers it, or `rankfold spool flush` does. A spool
@@ -57,11 +46,14 @@ class Reporter:
         project: what the run belongs to; RANKFOLD_PROJECT, else "default".
         url: of the aggregator; RANKFOLD_URL, else http://127.0.0.1:9814.
         token: for an aggregator that asks for one; RANKFOLD_TOKEN, else none.
-        rank: index of the data shard, as torchrun or SLURM say where it is not given; copies of
-            a shard, such as tensor-parallel ones, share its rank.
+        rank: index of the data shard, as `shard` or the launcher (torchrun, Ray Train, MPI, SLURM)
+            say where it is not given; copies of a shard, such as tensor-parallel ones, share it.
         world_size: number of data shards, likewise.
-        attempt: which launch of the run this is, likewise. A job that is started again by hand
-            under the same run must pass the next one here or in RANKFOLD_ATTEMPT.
+        shard: what this process holds, from a mesh or from sizes: see `Shard`.
+        reports: False makes this a copy that leaves reporting to another: it checks and counts
+            and sends nothing. `shard.reports` is True on one copy of each shard.
+        attempt: which launch of the run this is, as the launcher says. A job that is started
+            again by hand under the same run must pass the next one here or in RANKFOLD_ATTEMPT.
         iteration: the first one; with another attempt, the one that its checkpoint goes on with.
         meta: up to 64 short strings that describe the attempt.
         max_queue: how many items may wait in memory. Without a spool the newest is dropped
@@ -74,7 +66,8 @@ class Reporter:
         transport: stands in for HTTP.
 
     Raises:
-        ValueError: a name, the address, the identity or a bound cannot be right.
+        ValueError: a name, the address, the identity or a bound cannot be right, or launchers
+            contradict each other.
     """
 
     def __init__(
@@ -86,6 +79,8 @@ class Reporter:
         token: str | None = None,
         rank: int | None = None,
         world_size: int | None = None,
+        shard: Shard | None = None,
+        reports: bool = True,
         attempt: int | None = None,
         iteration: int = 0,
         meta: Mapping[str, str] | None = None,
@@ -100,177 +95,104 @@ class Reporter:
         if project is None:
             project = os.environ.get("RANKFOLD_PROJECT") or "default"
         check_name("project", project, in_path=True)
-        who = identify(os.environ, rank=rank, world_size=world_size, attempt=attempt)
+        who = identify(os.environ, rank=rank, world_size=world_size, attempt=attempt, shard=shard)
         header: dict[str, Any] = {"project": project, "run": run}
         header |= {"attempt": who.attempt, "rank": who.rank}
         if who.world_size is not None:
             header["world_size"] = who.world_size
         if transport is None:
             address = url or os.environ.get("RANKFOLD_URL") or DEFAULT_URL
-            transport = HttpTransport(address, token or os.environ.get("RANKFOLD_TOKEN"), timeout)
+            token = token or os.environ.get("RANKFOLD_TOKEN")
+            transport = HttpTransport(address, token, timeout, pause=Breath())
+        super().__init__(self._hand_over, iteration)
         own = Origin(header, checked_meta(meta))
-        writer = open_writer(os.environ, spool, spool_bytes, own)
         self._name = f"rank {who.rank} of run {run}"
-        self._outbox = Outbox(max_queue, max_queue_bytes, time.monotonic, own, writer)
-        self._sender = Sender(self._outbox, transport, self._name, patient=writer is not None)
-        self._keeper = None
-        if writer is not None:
-            self._keeper = Keeper(writer.folder, self._outbox, writer, fed=self._sender.nudge)
-        self._rank, self._process = who.rank, os.getpid()
-        self._iteration = to_index("iteration", iteration)
-        self._series_counts = Counts()
-        self._key_counts = Counts()
-        self._closed = False
-        self._undelivered = 0
-        self._put(OpenItem())
-        if self._keeper is not None:
-            self._keeper.start()
-        self._sender.start()
-        atexit.register(self._at_exit)
-
-    @property
-    def iteration(self) -> int:
-        """The iteration that the next report belongs to."""
-        return self._iteration
+        self._rank, self._closed = who.rank, False
+        self._reader = Reader(transport, project, run)
+        self._delivery: Delivery | None = None
+        if reports:
+            writer = open_writer(os.environ, spool, spool_bytes, own)
+            outbox = Outbox(max_queue, max_queue_bytes, time.monotonic, own, writer)
+            self._delivery = Delivery(self._name, outbox, transport, writer)
+            self._delivery.start()
+            atexit.register(self._at_exit)
 
     @property
     def dropped(self) -> int:
         """How many items had to be given up so far."""
-        return self._outbox.dropped
-
-    def compare(
-        self,
-        series: str,
-        a: Tensor,
-        b: Tensor,
-        mask: Tensor | None = None,
-        *,
-        iteration: int | None = None,
-        microbatch: int | None = None,
-        token_ids: Tensor | None = None,
-        sample_ids: Sequence[Any] | None = None,
-    ) -> None:
-        """Report how far `a` (trainer) is from `b` (rollout) in one microbatch.
-
-        Args:
-            series: what the partial is reported under.
-            a: see `rankfold_client.compare`, as for `b`, `mask`, `token_ids`, `sample_ids`.
-            b: likewise.
-            mask: likewise.
-            iteration: becomes the current one; None leaves it.
-            microbatch: index within the iteration; None counts the series' calls.
-            token_ids: likewise.
-            sample_ids: likewise.
-
-        Raises:
-            ValueError: the tensors, the mask or a name cannot be compared or reported.
-            RuntimeError: the reporter is closed.
-        """
-        self._check_open()
-        found = compare_tensors(a, b, mask, token_ids=token_ids, sample_ids=sample_ids)
-        self.partial(series, found, iteration=iteration, microbatch=microbatch)
-
-    def partial(
-        self,
-        series: str,
-        partial: Partial,
-        *,
-        iteration: int | None = None,
-        microbatch: int | None = None,
-    ) -> None:
-        """Report statistics of one microbatch that were computed elsewhere.
-
-        Args:
-            series: what the partial is reported under.
-            partial: the statistics.
-            iteration: becomes the current one; None leaves it.
-            microbatch: index within the iteration; None counts the series' calls.
-
-        Raises:
-            ValueError: the statistics contradict each other or are no numbers, or a name or index
-                cannot be right.
-            RuntimeError: the reporter is closed.
-        """
-        self._check_open()
-        check_name("series", series)
-        checked = checked_partial(partial)
-        place = self._place(self._series_counts, series, iteration, microbatch)
-        self._put(PartialItem(series, *place, checked))
-
-    def scalar(
-        self,
-        key: str,
-        value: SupportsFloat,
-        *,
-        weight: int = 1,
-        rule: str | None = None,
-        iteration: int | None = None,
-        microbatch: int | None = None,
-        global_: bool = False,
-    ) -> None:
-        """Report a number of the trainer's own.
-
-        Args:
-            key: its name, here and when it is read.
-            value: any number; NaN and infinities are kept apart and counted. A tensor must hold
-                one element, and one on an accelerator is waited for.
-            weight: how much it counts in a mean, such as its number of tokens.
-            rule: sum, max, min, mean or last; None leaves it to the aggregator's rules file.
-            iteration: becomes the current one; None leaves it.
-            microbatch: index within the iteration; None counts the key's calls.
-            global_: the value is already reduced over ranks and counts once.
-
-        Raises:
-            ValueError: the value is no number, or a name, rule, weight or index cannot be right.
-            RuntimeError: the reporter is closed.
-        """
-        self._check_open()
-        check_name("key", key)
-        if rule is not None and rule not in SCALAR_RULES:
-            raise ValueError(f"rule must be one of {', '.join(sorted(SCALAR_RULES))}, not {rule!r}")
-        number, weighs = to_number(value), to_integer("weight", weight, MAX_COUNT)
-        told = None if rule is None else str(rule)
-        place = self._place(self._key_counts, key, iteration, microbatch)
-        self._put(ScalarItem(key, *place, number, weighs, told, bool(global_)))
-
-    def end_iteration(self, microbatches: int | None = None) -> None:
-        """Commit the current iteration and begin the next.
-
-        Args:
-            microbatches: how many it had on this rank; None takes the largest number that any
-                series had.
-
-        Raises:
-            ValueError: a series had more microbatches than given.
-            RuntimeError: the reporter is closed.
-        """
-        self._check_open()
-        seen = self._series_counts.largest(self._iteration)
-        number = seen if microbatches is None else to_index("microbatches", microbatches)
-        if number < seen:
-            raise ValueError(f"iteration {self._iteration} had {seen} microbatches, not {number}")
-        self._put(CommitItem(self._iteration, number))
-        self._iteration += 1
-
-    def finish(self) -> None:
-        """Mark the attempt finished, once everything before is delivered.
-
-        Raises:
-            RuntimeError: the reporter is closed.
-        """
-        self._check_open()
-        self._put(FinishItem())
+        return self._delivery.dropped if self._delivery else 0
 
     def flush(self, timeout: float = 10.0) -> int:
-        """Wait until everything is delivered, for at most `timeout` seconds.
+        """Send what waits at once, and wait until it is delivered, for at most `timeout` seconds.
 
         Returns:
             How many items are not delivered: 0 is all of them.
         """
-        if self._closed or self._forked():
-            return self._undelivered
-        self._sender.flush(timeout)
-        return self._left()
+        return self._delivery.flush(timeout) if self._delivery else 0
+
+    def folded(
+        self, iteration: int, timeout: float = 30.0, *, keys: Sequence[str] | None = None
+    ) -> Folded:
+        """Return what an iteration folded to over all ranks, once it is complete.
+
+        It waits for the other ranks' reports, which may take a second or two longer than they
+        do; so it is for a rank that needs the numbers, such as to log or to stop on them.
+
+        Args:
+            iteration: one that this rank has ended.
+            timeout: seconds to wait at most.
+            keys: only these; None is all.
+
+        Raises:
+            ValueError: this rank has not ended the iteration, so that it would wait for itself.
+            TimeoutError: it was not complete in time, or nothing answered.
+            RankfoldError: the aggregator refuses; reading needs a token with the scope read.
+        """
+        deadline = self._before_reading(iteration, timeout)
+        return self._reader.folded(iteration, deadline, keys)
+
+    def wait_gate(
+        self,
+        iteration: int,
+        timeout: float = 30.0,
+        *,
+        series: Sequence[str] | None = None,
+        first: int | None = None,
+        max_mismatch_count: int | None = None,
+        max_diff_max: float | None = None,
+        max_diff_mean: float | None = None,
+        allow_absent: bool = False,
+    ) -> GateAnswer:
+        """Return the verdict on all iterations up to one, as soon as nothing can change it.
+
+        Where that is not so in time, the verdict of that moment, such as `incomplete` with the
+        ranks that are missing. A mismatch is told at once, whatever is still missing.
+
+        Args:
+            iteration: one that this rank has ended.
+            timeout: seconds to wait at most.
+            series: only these; None is all.
+            first: the first iteration that is judged; None is the run's.
+            max_mismatch_count: fail where a series has more mismatches; None is 0.
+            max_diff_max: fail where a series has a larger difference.
+            max_diff_mean: fail where a series has a larger mean difference.
+            allow_absent: an iteration that no rank reported a series for is no gap.
+
+        Raises:
+            ValueError: this rank has not ended the iteration, so that it would wait for itself.
+            TimeoutError: nothing answered in time, or it does not know the iteration yet.
+            RankfoldError: the aggregator refuses; reading needs a token with the scope read.
+        """
+        deadline = self._before_reading(iteration, timeout)
+        policy = {
+            "series": series,
+            "from": first,
+            "max_mismatch_count": max_mismatch_count,
+            "max_diff_max": max_diff_max,
+            "max_diff_mean": max_diff_mean,
+            "allow_absent": "true" if allow_absent else None,
+        }
+        return self._reader.gate(iteration, deadline, policy)
 
     def close(self, timeout: float = 10.0, finish: bool | None = None) -> int:
         """Deliver what is left, for at most `timeout` seconds, and end. Again it does nothing.
@@ -284,23 +206,11 @@ class Reporter:
             How many items could not be delivered: 0 is all of them. With a spool they are kept,
             and what dead processes of this rank left counts too.
         """
-        if self._closed or self._forked():
-            return self._undelivered
         self._closed = True
+        if self._delivery is None:
+            return 0
         atexit.unregister(self._at_exit)
-        deadline = time.monotonic() + timeout
-        self._sender.flush(timeout)
-        if (self._rank == 0 if finish is None else finish) and self._nothing_is_lost():
-            self._put(FinishItem())
-            self._sender.flush(max(0.0, deadline - time.monotonic()))
-        self._undelivered = self._left()
-        self._sender.stop(max(0.0, deadline - time.monotonic()))
-        remaining = max(0.0, deadline - time.monotonic())
-        where = "" if self._keeper is None else self._keeper.leave(remaining)
-        if self._undelivered:
-            items = "1 item" if self._undelivered == 1 else f"{self._undelivered} items"
-            log.warning("%s: closed with %s undelivered%s", self._name, items, where)
-        return self._undelivered
+        return self._delivery.close(timeout, finish=self._rank == 0 if finish is None else finish)
 
     def __enter__(self) -> Self:
         return self
@@ -313,37 +223,29 @@ class Reporter:
     ) -> None:
         self.close(finish=None if kind is None else False)
 
-    def _put(self, item: Item) -> None:
-        # A lock that another thread held when the process was forked is never given back.
-        if self._forked():
-            return
-        if self._outbox.put(item) in (1, BATCH):
-            self._sender.nudge()
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Reporter belongs to the process that made it and cannot be pickled: make one in "
+            "each process, or leave it out of what data-loader workers are given"
+        )
 
-    def _place(
-        self, counts: Counts, name: str, iteration: int | None, microbatch: int | None
-    ) -> tuple[int, int]:
-        """Return the iteration and the microbatch of a report, counting it."""
-        index = None if microbatch is None else to_index("microbatch", microbatch)
-        if iteration is not None:
-            self._iteration = to_index("iteration", iteration)
-        return self._iteration, counts.count(self._iteration, name, index)
-
-    def _nothing_is_lost(self) -> bool:
-        """Say whether a finish may follow: all is delivered, or kept to be delivered before it."""
-        if self._keeper is None:
-            return self._left() == 0
-        return self._outbox.dropped == 0 and self._outbox.in_memory_only == 0
-
-    def _left(self) -> int:
-        return len(self._outbox) + self._outbox.dropped
-
-    def _forked(self) -> bool:
-        return os.getpid() != self._process
+    def _hand_over(self, item: Item) -> None:
+        if self._delivery is not None:
+            self._delivery.put(item)
 
     def _check_open(self) -> None:
         if self._closed:
             raise RuntimeError(f"the reporter of {self._name} is closed")
+
+    def _before_reading(self, iteration: int, timeout: float) -> float:
+        """Deliver what the question is about, and return until when to wait for an answer."""
+        deadline = time.monotonic() + timeout
+        if to_index("iteration", iteration) >= self._iteration:
+            raise ValueError(
+                f"iteration {iteration} is not over on this rank: call end_iteration() before"
+            )
+        self.flush(timeout)
+        return deadline
 
     def _at_exit(self) -> None:
         self.close(timeout=AT_EXIT_SECONDS, finish=False)

@@ -11,10 +11,12 @@ from collections.abc import Callable
 
 from rankfold.errors import FieldError, Inconsistent, NotFound, RankfoldError, TooLarge
 from rankfold.wire import Receipt
+from rankfold_client.breath import Breath
 from rankfold_client.complaints import FAILED, Complaints
+from rankfold_client.items import FINISH, OPEN, Item, named
 from rankfold_client.outbox import Outbox
-from rankfold_client.report import FinishItem, Item, OpenItem, encode, named
-from rankfold_client.transport import Transport
+from rankfold_client.report import encode
+from rankfold_client.transport import Sends
 
 BATCH = 1000
 LINGER = 1.0
@@ -39,20 +41,23 @@ class Sender:
         jitter: a number from 0 to 1 for each wait.
         patient: whether items are kept on disk, where they wait for a better address or token:
             only for what it says is a report given up.
+        pause: is called between pieces of work, so that training comes to its turn.
     """
 
     def __init__(
         self,
         outbox: Outbox,
-        transport: Transport,
+        transport: Sends,
         who: str,
         *,
         clock: Callable[[], float] = time.monotonic,
         jitter: Callable[[], float] = random.random,
         patient: bool = False,
+        pause: Callable[[], None] | None = None,
     ) -> None:
         self._outbox, self._transport = outbox, transport
         self._clock, self._jitter, self._patient = clock, jitter, patient
+        self._pause = pause or Breath()
         self._origin, self._batch = outbox.own, list[Item]()
         self._telling = 0
         self._body: bytes | None = None
@@ -144,12 +149,12 @@ class Sender:
         if not self._batch:
             # A world size may be why everything was refused; what was lost is told without it.
             header.pop("world_size", None)
-        if origin.meta and any(isinstance(item, OpenItem) for item in self._batch):
+        if origin.meta and OPEN in self._batch:
             header["meta"] = origin.meta
-        self._body = encode(header, self._batch)
+        self._body = encode(header, self._batch, self._pause)
 
     def _is_finish(self) -> bool:
-        return bool(self._batch) and isinstance(self._batch[0], FinishItem)
+        return self._batch[:1] == [FINISH]
 
     def _send(self) -> Receipt:
         if self._is_finish():

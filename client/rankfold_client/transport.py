@@ -1,16 +1,14 @@
-"""HTTP, and nothing but HTTP, to the aggregator: the one file that knows httpx."""
+"""What the API means in HTTP: requests, receipts, and every failure as one error of ours."""
 
 from __future__ import annotations
 
 import gzip
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any, Protocol
-from urllib.parse import quote
-
-import httpx
+from urllib.parse import quote, urlencode
 
 from rankfold.errors import (
     FieldError,
@@ -28,11 +26,13 @@ from rankfold.errors import (
     UnsupportedMedia,
 )
 from rankfold.wire import API_VERSION, REPORT_PATH, Receipt
+from rankfold_client.exchange import Answer, Exchange
 
 DEFAULT_URL = "http://127.0.0.1:9814"
-LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+# Below, a report is one packet or a few, and compressing saves less than it costs.
 GZIP_FROM = 4096
-MOST_ANSWER = 1 << 20
+MOST_RECEIPT = 64 << 10
+MOST_READ = 16 << 20
 # A server that names a time beyond this is asked again all the same.
 MOST_RETRY_AFTER = 600.0
 
@@ -45,10 +45,13 @@ _REFUSALS: dict[int, type[RequestError]] = {
     415: UnsupportedMedia,
 }
 _PASSING = frozenset({408, 425, 429})
+OK = 200
+
+Query = Mapping[str, str | int | float | Sequence[str] | None]
 
 
-class Transport(Protocol):
-    """What a sender needs of the network. Both calls raise RankfoldError and nothing else."""
+class Sends(Protocol):
+    """What a sender needs of the network. All calls raise RankfoldError and nothing else."""
 
     def report(self, body: bytes) -> Receipt:
         """Send a report; return what became of it."""
@@ -63,19 +66,27 @@ class Transport(Protocol):
         ...
 
 
+class Transport(Sends, Protocol):
+    """What a reporter needs of it; likewise."""
+
+    def read(self, path: str, query: Query, within: float) -> dict[str, Any]:
+        """Return what a resource says, in at most so many seconds; from any thread."""
+        ...
+
+
 class HttpTransport:
-    """A transport over HTTP/1.1 with kept connections.
+    """A transport over HTTP/1.1 with a kept connection.
 
     Args:
         url: the aggregator's address.
         token: sent as a bearer token; None or an empty one sends none.
-        timeout: seconds for connecting, and for each wait while sending and receiving.
+        timeout: seconds for connecting, and for each wait while sending and receiving; an
+            exchange may take three of them as a whole.
         wall: the time of day in seconds since 1970, to read dates against.
-        clock: seconds that only grow; an answer may take three timeouts as a whole.
-        handler: stands in for the network.
+        pause: is called now and then while an answer is read, see `Exchange`.
 
     Raises:
-        ValueError: the address is no http or https URL.
+        ValueError: the address is no http or https URL, or the token fits no header.
     """
 
     def __init__(
@@ -85,27 +96,16 @@ class HttpTransport:
         timeout: float = 10.0,
         *,
         wall: Callable[[], float] = time.time,
-        clock: Callable[[], float] = time.monotonic,
-        handler: httpx.BaseTransport | None = None,
+        pause: Callable[[], None] = lambda: None,
     ) -> None:
-        host = _checked_host(url)
-        self._wall, self._clock, self._patience = wall, clock, 3 * timeout
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        self._url, self._timeout, self._wall = url, timeout, wall
+        self._exchange = Exchange(url, timeout, pause=pause)
+        self._headers = {}
         token = (token or "").strip()
         if not token.isascii() or any(not " " < char < "\x7f" for char in token):
             raise ValueError("a token has only visible ASCII characters and no spaces")
         if token:
-            headers["Authorization"] = f"Bearer {token}"
-        self._client = httpx.Client(
-            base_url=url.rstrip("/"),
-            headers=headers,
-            timeout=timeout,
-            transport=handler,
-            # A proxy that the environment names cannot lead to this very machine.
-            trust_env=host not in LOOPBACK,
-        )
-        # As errors name it: what tells a user where it went, and no password.
-        self._address = str(httpx.URL(url.rstrip("/")).copy_with(userinfo=b""))
+            self._headers["Authorization"] = f"Bearer {token}"
 
     def report(self, body: bytes) -> Receipt:
         """Send a report, compressed where that pays; return what became of it."""
@@ -118,45 +118,63 @@ class HttpTransport:
         numbers = [answer.get(name) for name in ("accepted", "duplicates", "conflicts")]
         if not all(type(number) is int for number in numbers):
             raise Unreachable(
-                f"{self._address}: what answered is no aggregator: its answer is no receipt"
+                f"{self._exchange.address}: what answered is no aggregator: its answer is no "
+                "receipt"
             )
         return Receipt(**{name: answer[name] for name in ("accepted", "duplicates", "conflicts")})
 
     def finish(self, project: str, run: str, attempt: int) -> None:
         """Mark an attempt finished; again changes nothing."""
-        names = [quote(name, safe="") for name in (project, run)]
-        path = "/api/v{}/projects/{}/runs/{}/finish".format(API_VERSION, *names)
-        self._post(path, json.dumps({"attempt": attempt}).encode(), {})
+        body = json.dumps({"attempt": attempt}).encode()
+        self._post(run_path(project, run, "finish"), body, {})
+
+    def read(self, path: str, query: Query, within: float) -> dict[str, Any]:
+        """Return what a resource says, over a connection of its own; from any thread.
+
+        Args:
+            path: of the resource, percent-encoded.
+            query: its parameters; those that are None are left out.
+            within: seconds for the whole of it.
+        """
+        told = {name: value for name, value in query.items() if value is not None}
+        exchange = Exchange(self._url, min(self._timeout, within))
+        path = f"{path}?{urlencode(told, doseq=True)}" if told else path
+        try:
+            answer = exchange.request(
+                "GET", path, None, self._headers, within=within, most=MOST_READ
+            )
+        finally:
+            exchange.close()
+        return self._object(answer)
 
     def close(self) -> None:
         """Let go of connections."""
-        self._client.close()
+        self._exchange.close()
 
     def _post(self, path: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
-        try:
-            with self._client.stream("POST", path, content=body, headers=headers) as response:
-                answer = self._read_object(response)
-        except (httpx.HTTPError, httpx.StreamError, httpx.InvalidURL, OSError) as error:
-            raise Unreachable(f"{self._address}: {type(error).__name__}: {error}") from error
-        if response.status_code == httpx.codes.OK:
-            return answer
-        asked = response.headers.get("Retry-After")
-        raise translated(response.status_code, asked, answer, self._wall(), self._address)
+        told = {"Content-Type": "application/json"} | self._headers | headers
+        within = 3 * self._timeout
+        return self._object(
+            self._exchange.request("POST", path, body, told, within=within, most=MOST_RECEIPT)
+        )
 
-    def _read_object(self, response: httpx.Response) -> dict[str, Any]:
-        """Return the JSON object of an answer; an empty one where it is none or far too long."""
-        body, late = b"", self._clock() + self._patience
-        for chunk in response.iter_raw():
-            body += chunk
-            if len(body) > MOST_ANSWER:
-                return {}
-            if self._clock() > late:
-                raise Unreachable(f"{self._address}: the answer takes too long")
+    def _object(self, answer: Answer) -> dict[str, Any]:
+        """Return the JSON object of a good answer; an empty one where it is none."""
         try:
-            answer = json.loads(body)
+            told = json.loads(answer.body)
         except (ValueError, RecursionError):
-            return {}
-        return answer if isinstance(answer, dict) else {}
+            told = {}
+        found = told if isinstance(told, dict) else {}
+        if answer.status == OK:
+            return found
+        asked, address = answer.headers.get("Retry-After"), self._exchange.address
+        raise translated(answer.status, asked, found, self._wall(), address)
+
+
+def run_path(project: str, run: str, what: str) -> str:
+    """Return where something of a run is, each name percent-encoded."""
+    names = [quote(name, safe="") for name in (project, run)]
+    return "/api/v{}/projects/{}/runs/{}/{}".format(API_VERSION, *names, what)
 
 
 def translated(
@@ -207,13 +225,3 @@ def _field_errors(problem: dict[str, Any], detail: str) -> list[FieldError]:
         if isinstance(error, dict)
     ]
     return found or [FieldError("", detail)]
-
-
-def _checked_host(url: str) -> str:
-    try:
-        parsed = httpx.URL(url)
-    except httpx.InvalidURL as error:
-        raise ValueError(f"url {url!r} cannot be read: {error}") from error
-    if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ValueError(f"url must begin with http:// or https:// and a host, not {url!r}")
-    return parsed.host

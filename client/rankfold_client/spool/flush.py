@@ -11,7 +11,7 @@ from rankfold.wire import Receipt
 from rankfold_client.outbox import Outbox
 from rankfold_client.sender import Sender
 from rankfold_client.spool.keeper import Keeper
-from rankfold_client.transport import Transport
+from rankfold_client.transport import Sends
 
 DONE, FAILED, USAGE, UNREACHABLE = 0, 1, 2, 4
 MAX_ITEMS, MAX_BYTES = 20_000, 64 << 20
@@ -22,7 +22,7 @@ Say = Callable[[str], None]
 
 
 class Watched:
-    """A transport that remembers how its requests went.
+    """Sends, and remembers how its requests went.
 
     Args:
         inner: what sends.
@@ -33,7 +33,7 @@ class Watched:
         since: when something last got through.
     """
 
-    def __init__(self, inner: Transport, clock: Callable[[], float]) -> None:
+    def __init__(self, inner: Sends, clock: Callable[[], float]) -> None:
         self._inner, self._clock = inner, clock
         self.failure: RankfoldError | None = None
         self.since = clock()
@@ -65,7 +65,7 @@ class Watched:
 
 
 def flush(
-    folder: Path, transport: Transport, patience: float, say: Say, clock: Callable[[], float]
+    folder: Path, transport: Sends, patience: float, say: Say, clock: Callable[[], float]
 ) -> int:
     """Deliver everything that no live process will deliver; return the exit code.
 

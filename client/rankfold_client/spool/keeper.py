@@ -8,8 +8,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from rankfold_client.items import Item
 from rankfold_client.outbox import Outbox
-from rankfold_client.report import Item
 from rankfold_client.spool.names import segments_in
 from rankfold_client.spool.records import from_record
 from rankfold_client.spool.segment import Segment, Unreadable

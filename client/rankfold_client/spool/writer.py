@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from rankfold_client.items import Item
 from rankfold_client.origin import Origin
-from rankfold_client.report import Item
 from rankfold_client.spool.names import rank_key
 from rankfold_client.spool.records import to_record
 from rankfold_client.spool.segment import Segment

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from rankfold_client.identity import Identity, identify
+from rankfold_client.shards import Shard
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "8", "TORCHELASTIC_RESTART_COUNT": "2"}
 SLURM = {"SLURM_PROCID": "5", "SLURM_NTASKS": "16", "SLURM_RESTART_COUNT": "1"}
@@ -61,9 +62,9 @@ def test_identity_refuses_nonsense(
     ("environment", "given", "warned"),
     [
         ({}, {}, False),
-        (TORCHRUN, {}, False),
-        ({"OMPI_COMM_WORLD_RANK": "1"}, {}, True),
-        ({"OMPI_COMM_WORLD_RANK": "1"}, {"rank": 1, "world_size": 2}, False),
+        (TORCHRUN, {"world_size": 8}, False),
+        ({}, {"world_size": 1}, False),
+        ({}, {"rank": 0, "world_size": 2}, False),
         ({}, {"world_size": 2}, True),
     ],
 )
@@ -73,6 +74,24 @@ def test_identity_warns_where_every_process_would_be_rank_0(
     warned: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A launcher that is not understood is named; a process of its own is not bothered."""
+    """One of several that nobody numbered is told so; a process of its own is not bothered."""
     identify(environment, **given)
     assert ("reporting as rank 0" in caplog.text) is warned
+
+
+@pytest.mark.parametrize(
+    ("given", "who"),
+    [
+        ({}, Identity(2, 4, 0)),
+        ({"rank": 2}, Identity(2, 4, 0)),
+        ({"rank": 1}, Identity(1, None, 0)),
+        ({"world_size": 3}, Identity(2, 3, 0)),
+        ({"rank": 5, "world_size": 6, "attempt": 1}, Identity(5, 6, 1)),
+    ],
+)
+def test_identity_of_a_shard_comes_before_the_launchers(
+    given: dict[str, Any], who: Identity
+) -> None:
+    """Torchrun numbers processes; a shard is what reports, and arguments win over both."""
+    environment = {"RANK": "7", "WORLD_SIZE": "16"}
+    assert identify(environment, shard=Shard(2, 4), **given) == who

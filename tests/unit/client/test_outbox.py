@@ -1,13 +1,13 @@
 from __future__ import annotations
 
+from rankfold_client.items import FINISH, Item, commit_item, size_of
 from rankfold_client.outbox import Outbox
-from rankfold_client.report import CommitItem, FinishItem
 from unit.client.fakes import Clock
 
 
-def commit(number: int) -> CommitItem:
+def commit(number: int) -> Item:
     """Return an item that can be told from others."""
-    return CommitItem(number, 1)
+    return commit_item(number, 1)
 
 
 def test_outbox_gives_items_in_order_and_keeps_them_until_settled() -> None:
@@ -27,7 +27,7 @@ def test_outbox_drops_the_newest_when_full() -> None:
     box.settle(1, delivered=False)
     assert box.put(commit(9)) == 2
     assert (box.dropped, box.overflow) == (3, 2)
-    narrow = Outbox(10, 2 * commit(0).size, Clock())
+    narrow = Outbox(10, 2 * size_of(commit(0)), Clock())
     assert [narrow.put(commit(n)) for n in range(3)] == [1, 2, 0]
 
 
@@ -45,11 +45,11 @@ def test_outbox_knows_the_age_of_the_oldest() -> None:
 def test_outbox_gives_a_finish_alone_and_last() -> None:
     """A finish never shares a batch with what comes before or after it."""
     box = Outbox(10, 10_000, Clock())
-    for item in (commit(0), commit(1), FinishItem(), commit(2)):
+    for item in (commit(0), commit(1), FINISH, commit(2)):
         box.put(item)
     assert box.peek(10)[1] == [commit(0), commit(1)]
     box.settle(2, delivered=True)
-    assert box.peek(10)[1] == [FinishItem()]
+    assert box.peek(10)[1] == [FINISH]
     box.settle(1, delivered=True)
     assert box.peek(10)[1] == [commit(2)]
 

@@ -6,7 +6,8 @@ import math
 import pytest
 
 from rankfold.partial import Partial, Worst
-from rankfold_client.report import CommitItem, OpenItem, PartialItem, ScalarItem, encode
+from rankfold_client.items import OPEN, commit_item, partial_item, scalar_item, size_of
+from rankfold_client.report import encode
 
 HEADER = {"project": "p", "run": "r", "attempt": 0, "rank": 3}
 CLEAN = Partial(valid=4, count=0, max=0.0, sum=0.0)
@@ -14,7 +15,7 @@ CLEAN = Partial(valid=4, count=0, max=0.0, sum=0.0)
 
 def test_report_without_items_is_its_header() -> None:
     """A rank's first word is a report with nothing but its header."""
-    assert json.loads(encode(HEADER, [OpenItem()])) == HEADER
+    assert json.loads(encode(HEADER, [OPEN])) == HEADER
 
 
 def test_report_says_items_as_columns() -> None:
@@ -24,11 +25,11 @@ def test_report_says_items_as_columns() -> None:
         worst=Worst((1, 2), math.nan, -math.inf, 0, token_id=7, sample="x"),
     )  # fmt: skip
     items = [
-        PartialItem("s", 12, 0, CLEAN),
-        ScalarItem("k", 12, 0, math.inf, 512, "mean", is_global=False),
-        PartialItem("t", 12, 1, full),
-        CommitItem(12, 2),
-        ScalarItem("g", 12, 0, 0.25, 1, None, is_global=True),
+        partial_item("s", 12, 0, CLEAN),
+        scalar_item("k", 12, 0, math.inf, 512, "mean", is_global=False),
+        partial_item("t", 12, 1, full),
+        commit_item(12, 2),
+        scalar_item("g", 12, 0, 0.25, 1, None, is_global=True),
     ]
     worst = {"position": [1, 2], "a": "NaN", "b": "-Infinity", "ulp": 0, "token_id": 7}
     assert json.loads(encode(HEADER, items)) == HEADER | {
@@ -61,7 +62,7 @@ def test_report_says_items_as_columns() -> None:
 
 def test_report_leaves_out_columns_that_nobody_filled() -> None:
     """An optional column without a single value is not sent."""
-    partials = json.loads(encode(HEADER, [PartialItem("s", 0, 0, CLEAN)]))["partials"]
+    partials = json.loads(encode(HEADER, [partial_item("s", 0, 0, CLEAN)]))["partials"]
     assert not {"sum_sq", "ulp_max", "total", "worst"} & partials.keys()
 
 
@@ -76,11 +77,12 @@ def test_report_leaves_out_columns_that_nobody_filled() -> None:
 def test_report_mends_what_could_not_travel(worst: Worst, told: dict[str, object]) -> None:
     """One odd token id or sample name never makes the aggregator refuse the whole report."""
     partial = Partial(valid=1, count=1, max=1.0, sum=1.0, worst=worst)
-    sent = json.loads(encode(HEADER, [PartialItem("s", 0, 0, partial)]))["partials"]["worst"][0]
+    sent = json.loads(encode(HEADER, [partial_item("s", 0, 0, partial)]))["partials"]["worst"][0]
     assert sent == {"position": [0, 0], "a": 1.0, "b": 2.0, "ulp": 1} | told
 
 
 def test_items_know_their_size() -> None:
     """The longer the names, the more an item weighs."""
-    assert PartialItem("s" * 100, 0, 0, CLEAN).size == PartialItem("s", 0, 0, CLEAN).size + 99
-    assert ScalarItem("k" * 9, 0, 0, 1.0, 1, None, False).size > OpenItem().size
+    short, long = (partial_item("s" * n, 0, 0, CLEAN) for n in (1, 100))
+    assert size_of(long) == size_of(short) + 99
+    assert size_of(scalar_item("k" * 9, 0, 0, 1.0, 1, None, False)) > size_of(OPEN)

@@ -21,9 +21,9 @@ from rankfold.errors import (
 )
 from rankfold.partial import Partial
 from rankfold.wire import Receipt
+from rankfold_client.items import FINISH, OPEN, commit_item, partial_item, scalar_item
 from rankfold_client.origin import Origin
 from rankfold_client.outbox import Outbox
-from rankfold_client.report import CommitItem, FinishItem, OpenItem, PartialItem, ScalarItem
 from rankfold_client.sender import BATCH, FIRST_BACKOFF, LINGER, MOST_BACKOFF, Sender
 from unit.client.fakes import Clock, FakeTransport, microbatches
 
@@ -57,7 +57,7 @@ class Desk:
         """Put a partial for each microbatch."""
         for microbatch in microbatches:
             partial = Partial(valid=1, count=0, max=0.0, sum=0.0)
-            self.outbox.put(PartialItem("s", 0, microbatch, partial))
+            self.outbox.put(partial_item("s", 0, microbatch, partial))
 
     def linger(self) -> None:
         """Let the time pass that items wait for others."""
@@ -98,7 +98,7 @@ def test_sender_sends_a_full_batch_at_once_and_in_order() -> None:
 def test_sender_begins_with_the_header_and_meta_once() -> None:
     """The first report carries what describes the attempt; the next do not repeat it."""
     desk = Desk(meta={"dtype": "bfloat16"})
-    desk.outbox.put(OpenItem())
+    desk.outbox.put(OPEN)
     desk.drain()
     desk.put(0)
     desk.drain()
@@ -202,7 +202,7 @@ def test_sender_finds_the_one_that_is_refused(kind: RankfoldError) -> None:
 
     desk = Desk(judge=judge)
     desk.put(*range(100))
-    desk.outbox.put(CommitItem(0, 100))
+    desk.outbox.put(commit_item(0, 100))
     desk.drain()
     arrived = [microbatch for _, microbatch in microbatches(desk.transport.accepted)]
     assert arrived == [n for n in range(100) if n != 37]
@@ -226,7 +226,7 @@ def test_sender_finishes_after_everything_before() -> None:
     """A finish goes out by itself once the reports before it are accepted, and is retried."""
     desk = Desk([None, Unreachable("x")])
     desk.put(0)
-    desk.outbox.put(FinishItem())
+    desk.outbox.put(FINISH)
     desk.linger()
     desk.sender.step()
     assert desk.transport.finished == []
@@ -274,7 +274,7 @@ def test_sender_names_the_scalar_that_was_refused(caplog: pytest.LogCaptureFixtu
     refusal = Inconsistent([FieldError("/scalars/rule/0", "the rules file has none for the key")])
     desk = Desk(judge=lambda body: refusal if "scalars" in body else None)
     desk.put(0)
-    desk.outbox.put(ScalarItem("actor/kl", 4, 0, 0.5, 1, None, False))
+    desk.outbox.put(scalar_item("actor/kl", 4, 0, 0.5, 1, None, False))
     desk.drain()
     desk.sender.complain()
     assert "1 given up (key 'actor/kl' of iteration 4: /scalars/rule/0: the rules" in caplog.text
@@ -287,7 +287,7 @@ def test_sender_gives_up_what_cannot_be_encoded(caplog: pytest.LogCaptureFixture
     desk.put(0, 1)
     for total in (math.nan, Fraction(1, 2)):
         partial = Partial(valid=1, count=1, max=0.5, sum=cast("float", total))
-        desk.outbox.put(PartialItem("odd", 7, 0, partial))
+        desk.outbox.put(partial_item("odd", 7, 0, partial))
     desk.put(2, 3)
     desk.drain()
     desk.sender.complain()

@@ -12,9 +12,9 @@ import pytest
 
 from rankfold.errors import FieldError, Inconsistent, NotFound, Unauthenticated, Unreachable
 from rankfold.partial import Partial
+from rankfold_client.items import FINISH, OPEN, partial_item
 from rankfold_client.origin import Origin
 from rankfold_client.outbox import Outbox
-from rankfold_client.report import FinishItem, OpenItem, PartialItem
 from rankfold_client.sender import Sender
 from rankfold_client.spool import writer as writer_module
 from rankfold_client.spool.keeper import LOOK_EVERY, TICK, Keeper
@@ -55,7 +55,7 @@ class Process:
         """Put a partial for each microbatch."""
         for microbatch in microbatches:
             partial = Partial(valid=1, count=0, max=0.0, sum=0.0)
-            self.outbox.put(PartialItem("s", iteration, microbatch, partial))
+            self.outbox.put(partial_item("s", iteration, microbatch, partial))
 
     def work(self, rounds: int = 30) -> None:
         """Let keeper and sender go on for some seconds."""
@@ -78,7 +78,7 @@ class Process:
 def test_spool_of_a_dead_process_is_delivered_by_the_next(tmp_path: Path) -> None:
     """The next process of the rank sends it as the attempt that it was of, and tidies up."""
     dead = Process(tmp_path, attempt=0)
-    dead.outbox.put(OpenItem())
+    dead.outbox.put(OPEN)
     dead.put(0, 1, 2)
     dead.die()
     for other in (Process(tmp_path, rank=1), Process(tmp_path / "elsewhere")):
@@ -219,7 +219,7 @@ def test_spool_finishes_after_everything_before(tmp_path: Path) -> None:
     """A finish that a dead process left follows what it reported, for its attempt."""
     dead = Process(tmp_path, attempt=3)
     dead.put(0)
-    dead.outbox.put(FinishItem())
+    dead.outbox.put(FINISH)
     dead.die()
     following = Process(tmp_path, attempt=4)
     following.work()
@@ -230,7 +230,7 @@ def test_spool_finishes_after_everything_before(tmp_path: Path) -> None:
 def test_spool_finish_of_a_run_that_is_gone_is_given_up(tmp_path: Path) -> None:
     """Where the run was deleted its finish would otherwise be tried for ever."""
     process = Process(tmp_path, transport=FakeTransport([NotFound("no such run")]))
-    process.outbox.put(FinishItem())
+    process.outbox.put(FINISH)
     process.work()
     assert (len(process.outbox), process.outbox.dropped) == (0, 1)
 
@@ -314,7 +314,7 @@ def test_spool_keeps_nothing_that_cannot_be_written(tmp_path: Path) -> None:
     """A statistic of a foreign type raises nothing into the trainer."""
     process = Process(tmp_path)
     partial = Partial(valid=1, count=0, max=0.0, sum=object())  # type: ignore[arg-type]
-    assert process.outbox.put(PartialItem("s", 0, 0, partial)) == 1
+    assert process.outbox.put(partial_item("s", 0, 0, partial)) == 1
     assert process.outbox.unkept[0] == 1
 
 
@@ -386,12 +386,12 @@ def test_spool_that_cannot_be_made_is_logged_and_made_later(
     clock = Clock()
     outbox = Outbox(10, 1 << 20, clock, ORIGIN, writer)
     keeper = Keeper(writer.folder, outbox, writer, clock)
-    outbox.put(OpenItem())
+    outbox.put(OPEN)
     keeper.step()
     assert (outbox.in_memory_only, len(outbox)) == (1, 1)
     blocked.unlink()
     clock.now += LOOK_EVERY
     keeper.step()
-    outbox.put(OpenItem())
+    outbox.put(OPEN)
     assert outbox.in_memory_only == 1
     keeper.close()

@@ -7,8 +7,8 @@ import pytest
 
 from rankfold.errors import FieldError, Inconsistent, RankfoldError, Unauthenticated, Unreachable
 from rankfold.partial import Partial
+from rankfold_client.items import FINISH, Item, partial_item
 from rankfold_client.origin import Origin
-from rankfold_client.report import FinishItem, Item, PartialItem
 from rankfold_client.spool.__main__ import main
 from rankfold_client.spool.flush import flush
 from rankfold_client.spool.names import rank_key
@@ -26,9 +26,9 @@ def leave(folder: Path, rank: int, *items: Item) -> Segment:
     return segment
 
 
-def partial(microbatch: int) -> PartialItem:
+def partial(microbatch: int) -> partial_item:
     """Return a partial that can be told from others."""
-    return PartialItem("s", 0, microbatch, Partial(1, 0, 0.0, 0.0))
+    return partial_item("s", 0, microbatch, Partial(1, 0, 0.0, 0.0))
 
 
 def run(folder: Path, transport: FakeTransport, patience: float = 60.0) -> tuple[int, list[str]]:
@@ -39,7 +39,7 @@ def run(folder: Path, transport: FakeTransport, patience: float = 60.0) -> tuple
 
 def test_flush_delivers_what_every_dead_rank_left(tmp_path: Path) -> None:
     """All runs and ranks are delivered, finishes after their reports, and the files go."""
-    leave(tmp_path, 0, partial(0), FinishItem()).close()
+    leave(tmp_path, 0, partial(0), FINISH).close()
     leave(tmp_path, 1, partial(1), partial(2)).close()
     living = leave(tmp_path, 2, partial(3))
     transport = FakeTransport()
@@ -110,7 +110,7 @@ def test_flush_finishes_no_run_of_which_it_lost_a_report(tmp_path: Path) -> None
     def judge(body: dict[str, dict[str, list[int]]]) -> RankfoldError | None:
         return Inconsistent([FieldError("/partials", "x")]) if "partials" in body else None
 
-    leave(tmp_path, 0, partial(0), FinishItem()).close()
+    leave(tmp_path, 0, partial(0), FINISH).close()
     transport = FakeTransport(judge=judge)
     code, said = run(tmp_path, transport)
     assert (code, said[-1]) == (1, "delivered 0, refused 2, left 0")

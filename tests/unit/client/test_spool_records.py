@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rankfold.partial import Partial, Worst
-from rankfold_client.report import CommitItem, FinishItem, Item, OpenItem, PartialItem, ScalarItem
+from rankfold_client.items import FINISH, OPEN, Item, commit_item, partial_item, scalar_item
 from rankfold_client.spool.records import from_record, to_record
 
 counts = st.integers(0, 2**53 - 1)
@@ -23,12 +23,12 @@ partials = st.builds(
     st.none() | counts, st.none() | counts, st.none() | worsts,
 )  # fmt: skip
 items = st.one_of(
-    st.builds(PartialItem, names, indices, indices, partials),
-    st.builds(ScalarItem, names, indices, indices, numbers, counts, st.none() | names,
+    st.builds(partial_item, names, indices, indices, partials),
+    st.builds(scalar_item, names, indices, indices, numbers, counts, st.none() | names,
               st.booleans()),
-    st.builds(CommitItem, indices, indices),
-    st.builds(OpenItem),
-    st.builds(FinishItem),
+    st.builds(commit_item, indices, indices),
+    st.just(OPEN),
+    st.just(FINISH),
 )  # fmt: skip
 
 
@@ -40,15 +40,15 @@ def test_record_gives_back_its_item(item: Item) -> None:
 
 def test_record_keeps_nan() -> None:
     """The one number that equals nothing comes back too."""
-    back = from_record(to_record(ScalarItem("k", 0, 0, math.nan, 1, None, False)))
-    assert isinstance(back, ScalarItem)
-    assert math.isnan(back.value)
+    back = from_record(to_record(scalar_item("k", 0, 0, math.nan, 1, None, False)))
+    assert back[:4] == ("s", "k", 0, 0)
+    assert math.isnan(back[4])
 
 
 def test_record_stays_small_whatever_a_sample_is_called() -> None:
     """Of a sample's name as much is kept as may travel."""
     worst = Worst((0, 0), 0.0, 1.0, 1, None, "x" * 1_000_000)
-    item = PartialItem("s", 0, 0, Partial(1, 1, 1.0, 1.0, worst=worst))
+    item = partial_item("s", 0, 0, Partial(1, 1, 1.0, 1.0, worst=worst))
     assert len(to_record(item)) < 1000
 
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import re
 import socket
-from collections.abc import Callable
+import threading
+from base64 import b64encode
+from collections.abc import Iterator
 
-import httpx
 import pytest
 
 from rankfold.errors import (
@@ -25,70 +27,90 @@ from rankfold.errors import (
     UnsupportedMedia,
 )
 from rankfold.wire import Receipt
+from rankfold_client.exchange import READ_BYTES
 from rankfold_client.transport import (
-    MOST_ANSWER,
+    MOST_RECEIPT,
     MOST_RETRY_AFTER,
     HttpTransport,
     seconds_until,
     translated,
 )
-from unit.client.fakes import Clock
+from support import unruly
+from support.unruly import Unruly, Visit, answering, http
 
 # 1994-11-06 08:49:37 GMT, RFC 9110's own example.
 EXAMPLE_DATE, EXAMPLE_TIME = "Sun, 06 Nov 1994 08:49:37 GMT", 784111777.0
 RECEIPT = {"accepted": 3, "duplicates": 2, "conflicts": 1}
 
 
-def answer(
-    status: int, body: object = b"", headers: dict[str, str] | None = None
-) -> httpx.Response:
-    """Return an answer that is still to be read, as from a socket."""
-    raw = body if isinstance(body, bytes) else json.dumps(body).encode()
-    return httpx.Response(status, headers=headers, stream=httpx.ByteStream(raw))
+@contextlib.contextmanager
+def serving(*answers: bytes, token: str | None = None) -> Iterator[tuple[HttpTransport, Unruly]]:
+    """Yield a transport to a server that answers so, and the server."""
+    with Unruly(answering(*answers)) as server:
+        transport = HttpTransport(f"{server.url}/base/", token, 5.0)
+        yield transport, server
+        transport.close()
 
 
-def transport(
-    handler: Callable[[httpx.Request], httpx.Response], token: str | None = None
-) -> HttpTransport:
-    """Return a transport whose network is a function."""
-    return HttpTransport("http://a:1/base/", token, handler=httpx.MockTransport(handler))
+def split(request: bytes) -> tuple[bytes, dict[str, str], bytes]:
+    """Return a request's first line, its headers and its body."""
+    head, _, body = request.partition(b"\r\n\r\n")
+    first, *lines = head.split(b"\r\n")
+    return first, dict(line.decode().split(": ", 1) for line in lines), body
 
 
 def test_transport_posts_a_report_and_reads_its_receipt() -> None:
     """A report goes to the contract's path as JSON with the token, and the receipt comes back."""
-    seen: list[httpx.Request] = []
+    with serving(http(200, RECEIPT), token="secret") as (transport, server):  # noqa: S106
+        told = transport.report(b'{"run": "r"}')
+    assert told == Receipt(accepted=3, duplicates=2, conflicts=1)
+    first, headers, body = split(server.received[0])
+    assert first == b"POST /base/api/v1/partials HTTP/1.1"
+    assert headers["Authorization"] == "Bearer secret"
+    assert headers["Content-Type"] == "application/json"
+    assert "Content-Encoding" not in headers
+    assert body == b'{"run": "r"}'
 
-    def handler(request: httpx.Request) -> httpx.Response:
-        seen.append(request)
-        return answer(200, RECEIPT)
 
-    http = transport(handler, token="secret")  # noqa: S106
-    assert http.report(b'{"run": "r"}') == Receipt(accepted=3, duplicates=2, conflicts=1)
-    http.close()
-    (request,) = seen
-    assert (request.method, str(request.url)) == ("POST", "http://a:1/base/api/v1/partials")
-    assert request.headers["Authorization"] == "Bearer secret"
-    assert request.headers["Content-Type"] == "application/json"
-    assert "Content-Encoding" not in request.headers
-    assert request.content == b'{"run": "r"}'
+def test_transport_keeps_its_connection() -> None:
+    """Reports follow one another on one connection."""
+    with serving(http(200, RECEIPT)) as (transport, server):
+        for _ in range(3):
+            transport.report(b"{}")
+    assert (len(server.received), server.visits) == (3, 1)
+
+
+def test_transport_notices_a_connection_that_was_closed_meanwhile() -> None:
+    """What a server closed while nothing was sent costs no failure."""
+    closed = threading.Event()
+
+    def behave(visit: Visit) -> None:
+        visit.read()
+        visit.send(http(200, RECEIPT))
+        visit.sock.shutdown(socket.SHUT_RDWR)
+        closed.set()
+
+    with Unruly(behave) as server:
+        transport = HttpTransport(server.url)
+        for _ in range(3):
+            transport.report(b"{}")
+            assert closed.wait(5.0)
+            closed.clear()
+        transport.close()
+    assert server.visits == 3
 
 
 def test_transport_compresses_large_reports_to_the_same_bytes() -> None:
     """A large body is gzipped, and sending it again gives the same bytes."""
-    seen: list[httpx.Request] = []
-
-    def handler(request: httpx.Request) -> httpx.Response:
-        seen.append(request)
-        return answer(200, RECEIPT)
-
     body = json.dumps({"run": "r" * 10_000}).encode()
-    http = transport(handler)
-    http.report(body)
-    http.report(body)
-    assert [request.headers["Content-Encoding"] for request in seen] == ["gzip", "gzip"]
-    assert seen[0].content == seen[1].content
-    assert gzip.decompress(seen[0].content) == body
-    assert "Authorization" not in seen[0].headers
+    with serving(http(200, RECEIPT)) as (transport, server):
+        transport.report(body)
+        transport.report(body)
+    assert server.received[0] == server.received[1]
+    _, headers, sent = split(server.received[0])
+    assert headers["Content-Encoding"] == "gzip"
+    assert gzip.decompress(sent) == body
+    assert "Authorization" not in headers
 
 
 @pytest.mark.parametrize(
@@ -101,116 +123,181 @@ def test_transport_compresses_large_reports_to_the_same_bytes() -> None:
 )
 def test_transport_percent_encodes_names_in_paths(run: str, path: bytes) -> None:
     """Any allowed name reaches the aggregator as one segment of the path."""
-    seen: list[httpx.Request] = []
+    with serving(http(200, {})) as (transport, server):
+        transport.finish("p", run, 4)
+    first, _, body = split(server.received[0])
+    assert first.split()[1] == b"/base/api/v1/projects/p/runs/" + path + b"/finish"
+    assert json.loads(body) == {"attempt": 4}
 
-    def handler(request: httpx.Request) -> httpx.Response:
-        seen.append(request)
-        return answer(200, {})
 
-    transport(handler).finish("p", run, 4)
-    (request,) = seen
-    assert request.url.raw_path == b"/base/api/v1/projects/p/runs/" + path + b"/finish"
-    assert json.loads(request.content) == {"attempt": 4}
+def test_transport_reads_what_a_query_asks_for() -> None:
+    """A list is a parameter for each of its items, and what is None is left out."""
+    with serving(http(200, {"x": 1}), token="secret") as (transport, server):  # noqa: S106
+        query = {"key": ["a/b", "c d"], "from": 3, "to": None}
+        assert transport.read("/gate", query, 5.0) == {"x": 1}
+        assert transport.read("/gate", {}, 5.0) == {"x": 1}
+    told = [split(request)[0].split()[:2] for request in server.received]
+    assert told == [[b"GET", b"/base/gate?key=a%2Fb&key=c+d&from=3"], [b"GET", b"/base/gate"]]
+    assert split(server.received[0])[1]["Authorization"] == "Bearer secret"
 
 
 @pytest.mark.parametrize(
     "told",
     [
-        answer(200, b"<html>log in</html>"),
-        answer(200, [1]),
-        answer(200, {"accepted": 1}),
-        answer(200, RECEIPT | {"conflicts": "0"}),
-        answer(200, b"[" * 100_000),
-        answer(200, b" " * (MOST_ANSWER + 1)),
-        answer(302, headers={"Location": "http://elsewhere"}),
-        answer(204),
+        http(200, b"<html>log in</html>"),
+        http(200, [1]),
+        http(200, {"accepted": 1}),
+        http(200, RECEIPT | {"conflicts": "0"}),
+        http(200, b"[" * 60_000),
+        http(200, b" " * (MOST_RECEIPT + 1)),
+        http(302, b"", "Location: http://elsewhere"),
+        http(204),
     ],
 )
-def test_transport_takes_no_receipt_from_what_is_no_aggregator(told: httpx.Response) -> None:
+def test_transport_takes_no_receipt_from_what_is_no_aggregator(told: bytes) -> None:
     """An answer that is none is as good as no answer: it is asked again."""
-    with pytest.raises(Unreachable, match="no aggregator"):
-        transport(lambda _: told).report(b"{}")
+    with serving(told) as (transport, _), pytest.raises(Unreachable, match="no aggregator"):
+        transport.report(b"{}")
 
 
 @pytest.mark.parametrize(
-    "error",
+    ("behave", "words"),
     [
-        httpx.ConnectError("refused"),
-        httpx.ReadTimeout("slow"),
-        httpx.RemoteProtocolError("nonsense"),
-        httpx.ProxyError("proxy"),
-        OSError("no route"),
+        (unruly.close_at_once, "RemoteDisconnected|ConnectionResetError"),
+        (unruly.reset, "ConnectionResetError"),
+        (unruly.hang, "TimeoutError"),
+        (unruly.trickle_head, "TimeoutError"),
+        (unruly.trickle_body, "TimeoutError"),
+        (unruly.flood_body, "no aggregator"),
+        (unruly.flood_chunks, "far too long"),
+        (unruly.flood_headers, "HTTPException: got more than 100 headers"),
+        (unruly.flood_interim, "far too long"),
+        (unruly.lie_about_length, "cut short by"),
+        (unruly.lie_about_chunk, "IncompleteRead"),
+        (unruly.redirect_to_itself, "no aggregator: status 307"),
+        (unruly.answering(b"nonsense\r\n\r\n"), "BadStatusLine"),
+        (unruly.answering(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"), "timed out"),
     ],
 )
-def test_transport_translates_every_failure_of_the_network(error: Exception) -> None:
-    """Nothing of httpx passes through: it is Unreachable and says why."""
+def test_transport_translates_every_failure_of_the_network(
+    behave: unruly.Behaviour, words: str
+) -> None:
+    """Whatever a server does, the call comes back in its time as Unreachable and says why."""
+    with Unruly(behave) as server:
+        transport = HttpTransport(server.url, timeout=0.1)
+        with pytest.raises(Unreachable, match=words):
+            transport.report(b"{}")
+        transport.close()
 
-    def handler(_: httpx.Request) -> httpx.Response:
-        raise error
 
-    with pytest.raises(Unreachable, match=f"{type(error).__name__}: {error}"):
-        transport(handler).report(b"{}")
+@pytest.mark.parametrize("seed", range(60))
+def test_transport_outlives_nonsense(seed: int) -> None:
+    """Bytes at random are an error of ours or, where they happen to be one, a receipt."""
+    with Unruly(unruly.nonsense(seed)) as server:
+        transport = HttpTransport(server.url, timeout=0.5)
+        with contextlib.suppress(RankfoldError):
+            transport.report(b"{}")
+        transport.close()
+    assert len(server.received) == 1
 
 
-@pytest.mark.parametrize(
-    ("host", "proxied"),
-    [("127.0.0.1", False), ("localhost", False), ("[::1]", False), ("aggregator", True)],
-)
+def test_transport_pauses_while_it_reads() -> None:
+    """A long answer is read in pieces, so that training comes to its turn between them."""
+    pauses: list[None] = []
+    with Unruly(answering(http(200, b" " * MOST_RECEIPT))) as server:
+        transport = HttpTransport(server.url, pause=lambda: pauses.append(None))
+        with pytest.raises(Unreachable):
+            transport.report(b"{}")
+        transport.close()
+    assert len(pauses) >= MOST_RECEIPT // READ_BYTES
+
+
+def test_transport_says_that_nobody_is_there() -> None:
+    """An address where nothing listens is named."""
+    with socket.create_server(("127.0.0.1", 0)) as gone:
+        port = gone.getsockname()[1]
+    with pytest.raises(Unreachable, match=f"http://127.0.0.1:{port}: ConnectionRefusedError"):
+        HttpTransport(f"http://127.0.0.1:{port}").report(b"{}")
+
+
+@pytest.fixture
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Forget the proxies of this machine."""
+    for scheme in ("http", "https", "all", "no"):
+        for name in (f"{scheme}_proxy", f"{scheme}_proxy".upper()):
+            monkeypatch.delenv(name, raising=False)
+    return monkeypatch
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]", "inside"])
 def test_transport_takes_no_proxy_to_this_machine(
-    host: str, proxied: bool, monkeypatch: pytest.MonkeyPatch
+    host: str, no_proxies: pytest.MonkeyPatch
 ) -> None:
     """A proxy that the environment names is asked for other machines only."""
-    with (
-        socket.create_server(("127.0.0.1", 0)) as proxy,
-        socket.create_server(("127.0.0.1", 0)) as gone,
-    ):
-        port = gone.getsockname()[1]
-        gone.close()
-        for name in ("no_proxy", "NO_PROXY"):
-            monkeypatch.delenv(name, raising=False)
-        monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.getsockname()[1]}")
-        proxy.settimeout(0.0)
-        http = HttpTransport(f"http://{host}:{port}", timeout=0.2)
-        with pytest.raises(Unreachable, match=re.escape(f"http://{host}:{port}: ")):
-            http.report(b"{}")
-        http.close()
-        if proxied:
-            proxy.accept()[0].close()
-        else:
-            with pytest.raises(BlockingIOError):
-                proxy.accept()
+    with Unruly(answering(http(200, RECEIPT))) as proxy:
+        no_proxies.setenv("http_proxy", proxy.url)
+        no_proxies.setenv("no_proxy", "inside")
+        transport = HttpTransport(f"http://{host}:9", timeout=0.2)
+        with pytest.raises(Unreachable, match=re.escape(f"http://{host}:9: ")):
+            transport.report(b"{}")
+    assert proxy.visits == 0
+
+
+@pytest.mark.parametrize(
+    ("variable", "url", "seen"),
+    [
+        ("http_proxy", "http://aggregator/x", "http://aggregator:80/x/api/v1/partials"),
+        ("all_proxy", "http://[fd00::1]:7", "http://[fd00::1]:7/api/v1/partials"),
+    ],
+)
+def test_transport_goes_by_the_environments_proxy(
+    variable: str, url: str, seen: str, no_proxies: pytest.MonkeyPatch
+) -> None:
+    """The proxy is told the whole address, and its own name and password."""
+    with Unruly(answering(http(200, RECEIPT))) as proxy:
+        no_proxies.setenv(variable, proxy.url.replace("http://", "http://me:p%40ss@"))
+        transport = HttpTransport(url)
+        assert transport.report(b"{}").accepted == 3
+        transport.close()
+    first, headers, _ = split(proxy.received[0])
+    assert first.split()[1].decode() == seen
+    assert headers["Host"] == seen.split("/")[2]
+    assert headers["Proxy-Authorization"] == "Basic " + b64encode(b"me:p@ss").decode()
+
+
+def test_transport_tunnels_to_https(no_proxies: pytest.MonkeyPatch) -> None:
+    """What is encrypted goes through the proxy unread; one that refuses is told."""
+    with Unruly(answering(http(403))) as proxy:
+        no_proxies.setenv("https_proxy", proxy.url)
+        transport = HttpTransport("https://aggregator")
+        with pytest.raises(Unreachable, match=r"https://aggregator: OSError: Tunnel .* 403"):
+            transport.report(b"{}")
+    assert proxy.received[0].startswith(b"CONNECT aggregator:443 HTTP/1.")
+
+
+@pytest.mark.parametrize("proxy", ["socks5://a:1", "https://a", "http://", "http://[::1"])
+def test_transport_refuses_a_proxy_that_it_cannot_use(
+    proxy: str, no_proxies: pytest.MonkeyPatch
+) -> None:
+    """It is told at the start, and not when reports are lost."""
+    no_proxies.setenv("all_proxy", proxy)
+    with pytest.raises(ValueError, match="proxy"):
+        HttpTransport("http://aggregator")
 
 
 @pytest.mark.parametrize("status", [302, 401, 429, 503])
 def test_transport_errors_name_the_address_without_its_password(status: int) -> None:
     """Whatever answers, an error says where it was asked, and tells no secret."""
-    network = httpx.MockTransport(lambda _: answer(status, {"detail": "why"}))
-    http = HttpTransport("http://me:secret@a:1/base/", handler=network)
-    with pytest.raises(RankfoldError) as caught:
-        http.report(b"{}")
-    assert str(caught.value).startswith("http://a:1/base: ")
+    with Unruly(answering(http(status, {"detail": "why"}))) as server:
+        address = server.url.replace("http://", "http://me:secret@") + "/base/"
+        transport = HttpTransport(address)
+        with pytest.raises(RankfoldError) as caught:
+            transport.report(b"{}")
+        transport.close()
+    assert str(caught.value).startswith(f"{server.url}/base: ")
     assert "secret" not in str(caught.value)
-
-
-def test_transport_does_not_follow_an_answer_for_ever() -> None:
-    """An answer that trickles is given up after three timeouts."""
-    clock = Clock()
-
-    class Trickle(httpx.SyncByteStream):
-        def __iter__(self):  # type: ignore[no-untyped-def]  # noqa: ANN204
-            while True:
-                clock.now += 9.0
-                yield b" "
-
-    http = HttpTransport(
-        "http://a",
-        timeout=10.0,
-        clock=clock,
-        handler=httpx.MockTransport(lambda _: httpx.Response(200, stream=Trickle())),
-    )
-    with pytest.raises(Unreachable, match="too long"):
-        http.report(b"{}")
-    assert clock.now == 1000.0 + 36.0
+    credentials = b64encode(b"me:secret").decode()
+    assert split(server.received[0])[1]["Authorization"] == f"Basic {credentials}"
 
 
 @pytest.mark.parametrize(
@@ -277,7 +364,13 @@ def test_retry_after_is_read_in_both_forms(header: str | None, seconds: float) -
     assert seconds_until(header, EXAMPLE_TIME - 30.0) == seconds
 
 
-@pytest.mark.parametrize("url", ["aggregator:9814", "ftp://a", "", "http://", "http://[::1", "/x"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("aggregator:9814", "ftp://a", "", "http://", "http://[::1", "/x", "http://a:0"),
+        *("http://a:x", "http://a b", "http://a:99999"),
+    ],
+)
 def test_transport_refuses_what_is_no_address(url: str) -> None:
     """An address that cannot be reached by HTTP is a ValueError that names it."""
     with pytest.raises(ValueError, match="url"):

@@ -1,0 +1,114 @@
+"""Everything between a reporter's entries and the aggregator: queue, spool, threads, and an end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+
+from rankfold_client.items import FINISH, OPEN, Item
+from rankfold_client.outbox import Outbox
+from rankfold_client.sender import BATCH, Sender
+from rankfold_client.spool.keeper import Keeper
+from rankfold_client.spool.writer import Writer
+from rankfold_client.transport import Sends
+
+log = logging.getLogger("rankfold")
+
+
+class Delivery:
+    """What one process hands over, on its way. In a process forked from it, it does nothing.
+
+    Args:
+        name: how lines in the log begin.
+        outbox: what waits.
+        transport: where to.
+        writer: where it is kept on disk; None keeps it in memory only.
+    """
+
+    def __init__(
+        self, name: str, outbox: Outbox, transport: Sends, writer: Writer | None = None
+    ) -> None:
+        self._name, self._outbox = name, outbox
+        self._sender = Sender(outbox, transport, name, patient=writer is not None)
+        self._keeper = None
+        if writer is not None:
+            self._keeper = Keeper(writer.folder, outbox, writer, fed=self._sender.nudge)
+        self._process, self._warned = os.getpid(), False
+        self._closed, self._undelivered = False, 0
+
+    @property
+    def dropped(self) -> int:
+        """How many items had to be given up so far."""
+        return self._outbox.dropped
+
+    def start(self) -> None:
+        """Say that the rank is there, and begin to send."""
+        self.put(OPEN)
+        if self._keeper is not None:
+            self._keeper.start()
+        self._sender.start()
+
+    def put(self, item: Item) -> None:
+        """Hand an item over; it never waits for the network."""
+        # A lock that another thread held when the process was forked is never given back.
+        if self._forked():
+            self._warn()
+            return
+        if self._outbox.put(item) in (1, BATCH):
+            self._sender.nudge()
+
+    def flush(self, timeout: float) -> int:
+        """Send at once, wait for at most so many seconds, and return how many items are left."""
+        if self._closed or self._forked():
+            return self._undelivered
+        self._sender.flush(timeout)
+        return self._left()
+
+    def close(self, timeout: float, *, finish: bool) -> int:
+        """Deliver what is left, for at most so many seconds, and end; again does nothing.
+
+        Args:
+            timeout: seconds.
+            finish: whether the attempt is over, if all is delivered.
+
+        Returns:
+            How many items are not delivered.
+        """
+        if self._closed or self._forked():
+            return self._undelivered
+        self._closed = True
+        deadline = time.monotonic() + timeout
+        self._sender.flush(timeout)
+        if finish and self._nothing_is_lost():
+            self.put(FINISH)
+            self._sender.flush(max(0.0, deadline - time.monotonic()))
+        self._undelivered = self._left()
+        self._sender.stop(max(0.0, deadline - time.monotonic()))
+        remaining = max(0.0, deadline - time.monotonic())
+        where = "" if self._keeper is None else self._keeper.leave(remaining)
+        if self._undelivered:
+            items = "1 item" if self._undelivered == 1 else f"{self._undelivered} items"
+            log.warning("%s: closed with %s undelivered%s", self._name, items, where)
+        return self._undelivered
+
+    def _forked(self) -> bool:
+        return os.getpid() != self._process
+
+    def _warn(self) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning(
+                "%s: process %d was forked from the one that reports (%d), and what it reports is "
+                "left out: report from there, or make a Reporter in the child",
+                *(self._name, os.getpid(), self._process),
+            )
+
+    def _nothing_is_lost(self) -> bool:
+        """Say whether a finish may follow: all is delivered, or kept to be delivered before it."""
+        if self._keeper is None:
+            return self._left() == 0
+        return self._outbox.dropped == 0 and self._outbox.in_memory_only == 0
+
+    def _left(self) -> int:
+        return len(self._outbox) + self._outbox.dropped
