@@ -19,6 +19,8 @@ from rankfold_client.report import encode
 from rankfold_client.transport import Sends
 
 BATCH = 1000
+# How many items are taken out of the queue in one go.
+PIECE = 200
 LINGER = 1.0
 FIRST_BACKOFF = 0.5
 MOST_BACKOFF = 30.0
@@ -151,6 +153,7 @@ class Sender:
             header.pop("world_size", None)
         if origin.meta and OPEN in self._batch:
             header["meta"] = origin.meta
+        self._pause()
         self._body = encode(header, self._batch, self._pause)
 
     def _is_finish(self) -> bool:
@@ -176,7 +179,7 @@ class Sender:
         if receipt.conflicts:
             self._complaints.note("in conflict", receipt.conflicts, "the first report stands")
         self._origin.told, self._body = self._telling, None
-        self._outbox.settle(len(self._batch), delivered=True)
+        self._settle(delivered=True)
 
     def _refused(self, error: RankfoldError) -> None:
         """Give up what was refused; of many, go on with half of them to find what is wrong."""
@@ -189,7 +192,15 @@ class Sender:
         self._complaints.note("given up", number, why)
         # A number that is refused is not told for ever.
         self._origin.told, self._body = self._telling, None
-        self._outbox.settle(number, delivered=False)
+        self._settle(delivered=False)
+
+    def _settle(self, *, delivered: bool) -> None:
+        left = len(self._batch)
+        while left:
+            number = min(left, PIECE)
+            self._outbox.settle(number, delivered=delivered)
+            left -= number
+            self._pause()
 
     def _put_off(self, error: Exception) -> float:
         """Return when to send the same again: after backoff with full jitter, as is fair.

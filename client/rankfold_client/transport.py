@@ -30,7 +30,7 @@ from rankfold_client.exchange import Answer, Exchange
 
 DEFAULT_URL = "http://127.0.0.1:9814"
 # Below, a report is one packet or a few, and compressing saves less than it costs.
-GZIP_FROM = 4096
+GZIP_FROM, GZIP_LEVEL = 4096, 1
 MOST_RECEIPT = 64 << 10
 MOST_READ = 16 << 20
 # A server that names a time beyond this is asked again all the same.
@@ -109,12 +109,7 @@ class HttpTransport:
 
     def report(self, body: bytes) -> Receipt:
         """Send a report, compressed where that pays; return what became of it."""
-        headers = {}
-        if len(body) >= GZIP_FROM:
-            # No time in the header, so that a report sent again has the same bytes.
-            body = gzip.compress(body, compresslevel=1, mtime=0)
-            headers["Content-Encoding"] = "gzip"
-        answer = self._post(REPORT_PATH, body, headers)
+        answer = self._post(REPORT_PATH, *packed(body))
         numbers = [answer.get(name) for name in ("accepted", "duplicates", "conflicts")]
         if not all(type(number) is int for number in numbers):
             raise Unreachable(
@@ -169,6 +164,14 @@ class HttpTransport:
             return found
         asked, address = answer.headers.get("Retry-After"), self._exchange.address
         raise translated(answer.status, asked, found, self._wall(), address)
+
+
+def packed(body: bytes) -> tuple[bytes, dict[str, str]]:
+    """Return a body as it travels and the headers that say so: compressed where that pays."""
+    if len(body) < GZIP_FROM:
+        return body, {}
+    # No time in the header, so that a report sent again has the same bytes.
+    return gzip.compress(body, GZIP_LEVEL, mtime=0), {"Content-Encoding": "gzip"}
 
 
 def run_path(project: str, run: str, what: str) -> str:

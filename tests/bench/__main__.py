@@ -26,6 +26,11 @@ from tests.bench.tables import table
 Rows = list[dict[str, Any]]
 
 
+def _reporter(*, quick: bool) -> Rows:
+    rows: Rows = import_module("tests.bench.reporter_bench").run(quick=quick)
+    return rows
+
+
 def _compare(*, quick: bool) -> Rows:
     del quick  # it is so anyway
     rows: Rows = import_module("tests.bench.compare_bench").run()
@@ -48,7 +53,7 @@ OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "scale": scale_bench.add_options,
 }
 if find_spec("tests.bench.compare_bench"):
-    BENCHMARKS["compare"] = _compare
+    BENCHMARKS |= {"compare": _compare, "reporter": _reporter}
 
 
 def main() -> None:

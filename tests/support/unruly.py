@@ -7,6 +7,7 @@ import json
 import random
 import socket
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterator
 
@@ -267,3 +268,14 @@ def _for_ever(visit: Visit, data: bytes) -> Iterator[int]:
         if visit.ended():
             return
         yield byte
+
+
+def main() -> None:
+    """Serve what the command line names, for as long as the process lives."""
+    with Unruly(HOSTILE[sys.argv[1]]) as server:
+        print(server.url, flush=True)
+        threading.Event().wait()
+
+
+if __name__ == "__main__":
+    main()

@@ -102,8 +102,8 @@ def test_launcher_is_nobody_before_there_is_a_group() -> None:
             TORCHRUN,
             {"torch_distributed": group(2, 8)},
             (
-                "RANK and WORLD_SIZE say rank 3 of 8 but the default group of torch.distributed says "
-                "rank 2 of 8: pass rank= and world_size= to Reporter"
+                "RANK and WORLD_SIZE say rank 3 of 8 but the default group of torch.distributed "
+                "says rank 2 of 8: pass rank= and world_size= to Reporter"
             ),
         ),
         (TORCHRUN, {"torch_distributed": group(3, 4)}, "rank 3 of 8 but .* rank 3 of 4"),
