@@ -5,9 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Callable
 
+from rankfold.partial import Partial
+from rankfold_client.in_order import InOrder
 from rankfold_client.items import FINISH, OPEN, Item
 from rankfold_client.outbox import Outbox
+from rankfold_client.pending import Pending
 from rankfold_client.sender import BATCH, Sender
 from rankfold_client.spool.keeper import Keeper
 from rankfold_client.spool.writer import Writer
@@ -24,13 +28,22 @@ class Delivery:
         outbox: what waits.
         transport: where to.
         writer: where it is kept on disk; None keeps it in memory only.
+        most: how many items may wait for an accelerator.
     """
 
     def __init__(
-        self, name: str, outbox: Outbox, transport: Sends, writer: Writer | None = None
+        self,
+        name: str,
+        outbox: Outbox,
+        transport: Sends,
+        writer: Writer | None = None,
+        most: int = 10_000,
     ) -> None:
         self._name, self._outbox = name, outbox
-        self._sender = Sender(outbox, transport, name, patient=writer is not None)
+        self._in_order = InOrder(outbox.put, outbox.give_up, most)
+        self._sender = Sender(
+            outbox, transport, name, patient=writer is not None, source=self._in_order
+        )
         self._keeper = None
         if writer is not None:
             self._keeper = Keeper(writer.folder, outbox, writer, fed=self._sender.nudge)
@@ -54,8 +67,14 @@ class Delivery:
         # A lock that another thread held when the process was forked is never given back.
         if self._forked():
             self._warn()
-            return
-        if self._outbox.put(item) in (1, BATCH):
+        elif self._in_order.put(item) in (1, BATCH):
+            self._sender.nudge()
+
+    def put_pending(self, pending: Pending, make: Callable[[Partial], Item]) -> None:
+        """Hand an item over that an accelerator has still to compute; nothing waits for it."""
+        if self._forked():
+            self._warn()
+        elif self._in_order.put_pending(pending, make) == 1:
             self._sender.nudge()
 
     def flush(self, timeout: float) -> int:
@@ -108,7 +127,7 @@ class Delivery:
         """Say whether a finish may follow: all is delivered, or kept to be delivered before it."""
         if self._keeper is None:
             return self._left() == 0
-        return self._outbox.dropped == 0 and self._outbox.in_memory_only == 0
+        return not (self._outbox.dropped or self._outbox.in_memory_only or self._in_order)
 
     def _left(self) -> int:
-        return len(self._outbox) + self._outbox.dropped
+        return self._sender.left() + self._outbox.dropped

@@ -7,11 +7,8 @@ from collections import deque
 from collections.abc import Callable
 
 from rankfold.partial import Partial
+from rankfold_client.items import Item
 from rankfold_client.pending import Pending
-from rankfold_client.report import Item
-
-# How often whoever hands on looks again, in seconds, while something waits.
-POLL = 0.01
 
 # What makes an item, and the partial that it waits for.
 _Waiting = tuple[Callable[[], Item], Pending | None]

@@ -117,6 +117,11 @@ class Outbox:
                     self._spilled += 1
                 return max(1, len(self._items))
 
+    def give_up(self, why: str) -> None:
+        """Count an item that never came to be put."""
+        with self._putting:
+            self._drop(why)
+
     def age(self) -> float:
         """Return for how many seconds the oldest item has waited; 0 where there is none."""
         with self._changed:

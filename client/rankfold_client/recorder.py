@@ -10,9 +10,10 @@ from torch import Tensor
 from rankfold.partial import MAX_COUNT, Partial
 from rankfold.rules import SCALAR_RULES
 from rankfold_client.checks import check_name, checked_partial, to_index, to_integer, to_number
-from rankfold_client.compare import compare as compare_tensors
+from rankfold_client.compare import begin
 from rankfold_client.counts import Counts
 from rankfold_client.items import FINISH, Item, commit_item, partial_item, scalar_item
+from rankfold_client.pending import Pending
 
 
 class Recorder:
@@ -20,11 +21,17 @@ class Recorder:
 
     Args:
         put: takes an item, and never waits for the network.
+        put_pending: takes what an accelerator still computes, and what makes an item of it.
         iteration: the first one.
     """
 
-    def __init__(self, put: Callable[[Item], None], iteration: int) -> None:
-        self._put = put
+    def __init__(
+        self,
+        put: Callable[[Item], None],
+        put_pending: Callable[[Pending, Callable[[Partial], Item]], None],
+        iteration: int,
+    ) -> None:
+        self._put, self._put_pending = put, put_pending
         self._iteration = to_index("iteration", iteration)
         self._series_counts = Counts()
         self._key_counts = Counts()
@@ -48,6 +55,10 @@ class Recorder:
     ) -> None:
         """Report how far `a` (trainer) is from `b` (rollout) in one microbatch.
 
+        On an accelerator nothing waits: the comparison is queued behind what the caller's stream
+        does, and read by the background once it is there. A mask that only the accelerator can
+        find wrong is told in the log then, and the microbatch counts as dropped.
+
         Args:
             series: what the partial is reported under.
             a: see `rankfold_client.compare`, as for `b`, `mask`, `token_ids`, `sample_ids`.
@@ -60,11 +71,16 @@ class Recorder:
 
         Raises:
             ValueError: the tensors, the mask or a name cannot be compared or reported.
-            RuntimeError: the reporter is closed.
+            RuntimeError: the reporter is closed, or a CUDA graph is being captured.
         """
         self._check_open()
-        found = compare_tensors(a, b, mask, token_ids=token_ids, sample_ids=sample_ids)
-        self.partial(series, found, iteration=iteration, microbatch=microbatch)
+        check_name("series", series)
+        found = begin(a, b, mask, token_ids=token_ids, sample_ids=sample_ids)
+        if isinstance(found, Partial):
+            self.partial(series, found, iteration=iteration, microbatch=microbatch)
+            return
+        place = self._place(self._series_counts, series, iteration, microbatch)
+        self._put_pending(found, lambda p: partial_item(series, *place, checked_partial(p)))
 
     def partial(
         self,

@@ -5,18 +5,21 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self
 
 from rankfold.answers import GateAnswer
+from rankfold.partial import Partial
 from rankfold_client.breath import Breath
 from rankfold_client.checks import check_name, checked_meta, to_index
+from rankfold_client.compiled import prepare, warm_up
 from rankfold_client.delivery import Delivery
 from rankfold_client.identity import identify
 from rankfold_client.items import Item
 from rankfold_client.origin import Origin
 from rankfold_client.outbox import Outbox
+from rankfold_client.pending import Pending
 from rankfold_client.reading import Folded, Reader
 from rankfold_client.recorder import Recorder
 from rankfold_client.shards import Shard
@@ -104,7 +107,7 @@ class Reporter(Recorder):
             address = url or os.environ.get("RANKFOLD_URL") or DEFAULT_URL
             token = token or os.environ.get("RANKFOLD_TOKEN")
             transport = HttpTransport(address, token, timeout, pause=Breath())
-        super().__init__(self._hand_over, iteration)
+        super().__init__(self._hand_over, self._hand_over_later, iteration)
         own = Origin(header, checked_meta(meta))
         self._name = f"rank {who.rank} of run {run}"
         self._rank, self._closed = who.rank, False
@@ -113,14 +116,25 @@ class Reporter(Recorder):
         if reports:
             writer = open_writer(os.environ, spool, spool_bytes, own)
             outbox = Outbox(max_queue, max_queue_bytes, time.monotonic, own, writer)
-            self._delivery = Delivery(self._name, outbox, transport, writer)
+            self._delivery = Delivery(self._name, outbox, transport, writer, max_queue)
             self._delivery.start()
             atexit.register(self._at_exit)
+        prepare()
 
     @property
     def dropped(self) -> int:
         """How many items had to be given up so far."""
         return self._delivery.dropped if self._delivery else 0
+
+    def warm_up(self, timeout: float = 60.0) -> bool:
+        """Wait for the compiled form of the comparison, which is built in the background.
+
+        Without it the first comparisons may be of the slower form. See `rankfold_client.warm_up`.
+
+        Returns:
+            Whether it is in use; False where there is no compiler, or not in time.
+        """
+        return warm_up(timeout)
 
     def flush(self, timeout: float = 10.0) -> int:
         """Send what waits at once, and wait until it is delivered, for at most `timeout` seconds.
@@ -232,6 +246,10 @@ class Reporter(Recorder):
     def _hand_over(self, item: Item) -> None:
         if self._delivery is not None:
             self._delivery.put(item)
+
+    def _hand_over_later(self, pending: Pending, make: Callable[[Partial], Item]) -> None:
+        if self._delivery is not None:
+            self._delivery.put_pending(pending, make)
 
     def _check_open(self) -> None:
         if self._closed:

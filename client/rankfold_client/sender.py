@@ -8,6 +8,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from typing import Protocol
 
 from rankfold.errors import FieldError, Inconsistent, NotFound, RankfoldError, TooLarge
 from rankfold.wire import Receipt
@@ -21,6 +22,8 @@ from rankfold_client.transport import Sends
 BATCH = 1000
 # How many items are taken out of the queue in one go.
 PIECE = 200
+# How soon to look again for what an accelerator has still to say: in a flush, and otherwise.
+POLL, IDLE_POLL = 0.01, 0.1
 LINGER = 1.0
 FIRST_BACKOFF = 0.5
 MOST_BACKOFF = 30.0
@@ -28,6 +31,18 @@ MOST_BACKOFF = 30.0
 UNENCODABLE = (TypeError, ValueError, AttributeError, RecursionError)
 
 log = logging.getLogger("rankfold")
+
+
+class Source(Protocol):
+    """What comes to the outbox later, and in order."""
+
+    def __len__(self) -> int:
+        """Return how many items have still to come."""
+        ...
+
+    def advance(self) -> None:
+        """Put those that have come; never waits."""
+        ...
 
 
 class Sender:
@@ -44,6 +59,7 @@ class Sender:
         patient: whether items are kept on disk, where they wait for a better address or token:
             only for what it says is a report given up.
         pause: is called between pieces of work, so that training comes to its turn.
+        source: where more items come from.
     """
 
     def __init__(
@@ -56,10 +72,13 @@ class Sender:
         jitter: Callable[[], float] = random.random,
         patient: bool = False,
         pause: Callable[[], None] | None = None,
+        source: Source | None = None,
     ) -> None:
         self._outbox, self._transport = outbox, transport
         self._clock, self._jitter, self._patient = clock, jitter, patient
         self._pause = pause or Breath()
+        # One that is empty is false.
+        self._source: Source | tuple[()] = () if source is None else source
         self._origin, self._batch = outbox.own, list[Item]()
         self._telling = 0
         self._body: bytes | None = None
@@ -97,13 +116,24 @@ class Sender:
         self._wake.set()
         self._outbox.wait_for(self._quiet, timeout)
         self._hurry = False
-        return len(self._outbox)
+        return self.left()
+
+    def left(self) -> int:
+        """Return how many items wait."""
+        return len(self._outbox) + len(self._source)
 
     def step(self) -> float | None:
         """Send one batch if it is time to; return in how many seconds to come back.
 
         None means when there is something new. A batch that failed is sent again unchanged.
         """
+        if not self._source:
+            return self._send_some()
+        self._source.advance()
+        delay, soon = self._send_some(), POLL if self._hurry else IDLE_POLL
+        return min(soon, soon if delay is None else delay) if self._source else delay
+
+    def _send_some(self) -> float | None:
         early = max(self._server_says, self._next_try) - self._clock()
         if early > 0:
             return early
@@ -130,7 +160,7 @@ class Sender:
         return 0.0
 
     def _quiet(self) -> bool:
-        return not self._outbox and self._body is None and not self._outbox.untold()
+        return not self.left() and self._body is None and not self._outbox.untold()
 
     def _linger(self) -> float | None:
         """Return how long to wait for a fuller batch; 0 to send now, None where nothing waits."""
@@ -240,4 +270,4 @@ class Sender:
             if number > self._complained[what]:
                 self._complaints.note(what, number - self._complained[what], why)
                 self._complained[what] = number
-        self._complaints.speak(len(self._outbox))
+        self._complaints.speak(self.left())

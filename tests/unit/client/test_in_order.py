@@ -6,10 +6,10 @@ import pytest
 
 import rankfold_client as rf
 from rankfold_client.in_order import InOrder
-from rankfold_client.report import CommitItem, PartialItem
+from rankfold_client.items import commit_item, partial_item
 
 CLEAN = rf.Partial(valid=4, count=0, max=0.0, sum=0.0)
-COMMIT = CommitItem(0, 1)
+COMMIT = commit_item(0, 1)
 
 
 class Later:
@@ -47,7 +47,7 @@ class Outlet:
         """Put a partial that is known later."""
         return self.way.put_pending(
             later,  # type: ignore[arg-type]
-            lambda found: PartialItem("s", 0, microbatch, found),
+            lambda found: partial_item("s", 0, microbatch, found),
         )
 
 
@@ -69,7 +69,7 @@ def test_a_commit_never_overtakes_its_partials() -> None:
     assert (outlet.items, len(outlet.way)) == ([], 3)
     first.known = True
     outlet.way.advance()
-    assert [getattr(item, "microbatch", None) for item in outlet.items] == [0, 1, None]
+    assert [item[:4] for item in outlet.items] == [("p", "s", 0, 0), ("p", "s", 0, 1), COMMIT]
     assert len(outlet.way) == 0
 
 
