@@ -6,6 +6,7 @@ there, or where it fails, the eager form of `kernels` gives the same statistics.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import logging
 import os
@@ -132,10 +133,12 @@ class Preparation:
             self._begun = True
             # Here, as the thread must not hold a lock of tempfile's when the process forks.
             try:
-                folder = tempfile.TemporaryDirectory(prefix="rankfold-")
+                folder = tempfile.mkdtemp(prefix="rankfold-")
             except OSError as error:
                 self._stay_eager(error)
                 return
+            # A process may end before the thread does.
+            atexit.register(_remove, folder, os.getpid())
             run = threading.Thread(
                 target=self._run, args=(folder,), name="rankfold-build", daemon=True
             )
@@ -151,22 +154,28 @@ class Preparation:
         """Whether there is nothing to wait for any more."""
         return self._over.is_set()
 
-    def _run(self, folder: tempfile.TemporaryDirectory[str]) -> None:
+    def _run(self, folder: str) -> None:
         """Build; nothing stays on the disk, so no cache can be stale, foreign or read-only."""
         try:
-            with folder as name:
-                if self._compiler is not None:
-                    self.kernels = build(self._compiler, Path(name))
-                elif self._why:
-                    log.info("comparisons stay eager: %s", self._why)
+            if self._compiler is not None:
+                self.kernels = build(self._compiler, Path(folder))
+            elif self._why:
+                log.info("comparisons stay eager: %s", self._why)
         except (OSError, subprocess.TimeoutExpired) as error:
             self._stay_eager(error)
         finally:
+            _remove(folder, os.getpid())
             self._over.set()
 
     def _stay_eager(self, error: Exception) -> None:
         log.warning("comparisons stay eager, which is slower: %s", error)
         self._over.set()
+
+
+def _remove(folder: str, process: int) -> None:
+    """Remove the folder of a build, in the process that made it and in no child."""
+    if os.getpid() == process:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def wanted() -> Preparation:
