@@ -1,8 +1,8 @@
 """What a rank has to say, item by item, as plain tuples of plain values.
 
 A queue may hold a hundred thousand of them. The garbage collector stops looking at a tuple that
-holds nothing but numbers and strings; of instances it would look at each, in passes over the
-whole process that hold training up for as long as the queue is long.
+holds nothing but numbers and strings, or one tuple of those; of instances it would look at each,
+in passes over the whole process that hold training up for as long as the queue is long.
 """
 
 from __future__ import annotations
@@ -77,4 +77,4 @@ def _worst(worst: Worst | None) -> tuple[Any, ...] | None:
         return None
     # No more of a name than would travel: an item stays small whatever a trainer names.
     sample = None if worst.sample is None else worst.sample[:MAX_META_VALUE]
-    return (worst.position, worst.a, worst.b, worst.ulp, worst.token_id, sample)
+    return (*worst.position, worst.a, worst.b, worst.ulp, worst.token_id, sample)

@@ -13,10 +13,6 @@ from rankfold_client.origin import Origin
 from rankfold_client.spool.segment import Segment
 from rankfold_client.spool.writer import Writer
 
-# An item in memory: since when, up to where its segment holds it, and itself. Nothing else is in
-# it, for the reason that items are plain tuples.
-Waiting = tuple[float, int, Item]
-
 
 @dataclass(eq=False, slots=True)
 class Stretch:
@@ -61,7 +57,11 @@ class Outbox:
         self.own, self._writer = own or Origin({}), writer
         self.delivered = self.overflow = self.unseen = 0
         self.why_full = ""
-        self._items: deque[Waiting] = deque()
+        # Of each item in memory: itself, since when, and up to where its segment holds it. Not one
+        # tuple for all three, for the reason that items are plain ones.
+        self._items: deque[Item] = deque()
+        self._since: deque[float] = deque()
+        self._ends: deque[int] = deque()
         self._stretches: deque[Stretch] = deque()
         self._others: list[Origin] = []
         self._bytes = self._refused = self._unread = self._spilled = 0
@@ -125,7 +125,7 @@ class Outbox:
     def age(self) -> float:
         """Return for how many seconds the oldest item has waited; 0 where there is none."""
         with self._changed:
-            return self._clock() - self._items[0][0] if self._items else 0.0
+            return self._clock() - self._since[0] if self._items else 0.0
 
     def peek(self, most: int) -> tuple[Origin, list[Item]]:
         """Return up to `most` of the oldest items of one origin; a finish comes alone.
@@ -140,7 +140,7 @@ class Outbox:
                 if stretch.origin is not origin or number >= most:
                     break
                 number += stretch.length
-            items = [item for _, _, item in islice(self._items, min(number, most))]
+            items = list(islice(self._items, min(number, most)))
         if FINISH in items:
             items = items[: items.index(FINISH)] or [FINISH]
         return origin, items
@@ -216,7 +216,9 @@ class Outbox:
             return self._changed.wait_for(condition, timeout)
 
     def _enter(self, item: Item, origin: Origin, segment: Segment | None, end: int) -> None:
-        self._items.append((self._clock(), end, item))
+        self._items.append(item)
+        self._since.append(self._clock())
+        self._ends.append(end)
         self._bytes += size_of(item)
         last = self._stretches[-1] if self._stretches else None
         if last is None or last.segment is not segment or last.origin is not origin:
@@ -227,8 +229,9 @@ class Outbox:
             segment.pending += 1
 
     def _leave(self, *, delivered: bool) -> None:
-        _, end, item = self._items.popleft()
-        self._bytes -= size_of(item)
+        self._bytes -= size_of(self._items.popleft())
+        self._since.popleft()
+        end = self._ends.popleft()
         stretch = self._stretches[0]
         if stretch.segment is not None:
             stretch.segment.pending -= 1

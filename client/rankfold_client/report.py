@@ -101,11 +101,17 @@ def _scalar_columns(values: Sequence[tuple[Any, ...]]) -> Columns:
 
 
 def _worst(
-    position: Sequence[int], a: float, b: float, ulp: int, token: int | None, sample: str | None
+    row: int,
+    column: int,
+    a: float,
+    b: float,
+    ulp: int,
+    token: int | None,
+    sample: str | None,
 ) -> dict[str, Any]:
     """Return a worst position as it travels; an id or a name that cannot travel is left out."""
     told: dict[str, Any] = {
-        "position": position,
+        "position": [row, column],
         "a": number_to_json(a),
         "b": number_to_json(b),
         "ulp": ulp,

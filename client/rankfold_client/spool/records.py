@@ -16,6 +16,9 @@ _WORST_LENGTH = 6
 
 def to_record(item: Item) -> bytes:
     """Return an item as ASCII."""
+    if item[0] == PARTIAL and item[-1] is not None:
+        *statistics, (row, column, *rest) = item
+        item = (*statistics, ((row, column), *rest))
     return _write(item).encode("ascii")
 
 
@@ -40,4 +43,4 @@ def _worst(position: list[int], *rest: Any) -> tuple[Any, ...]:
     row, column = position
     if len(rest) != _WORST_LENGTH - 1:
         raise ValueError(f"not a worst position of this version: {len(rest)} values")
-    return ((row, column), *rest)
+    return (row, column, *rest)

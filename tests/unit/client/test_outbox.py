@@ -1,6 +1,9 @@
 from __future__ import annotations
 
-from rankfold_client.items import FINISH, Item, commit_item, size_of
+import gc
+
+from rankfold.partial import Partial, Worst
+from rankfold_client.items import FINISH, Item, commit_item, partial_item, size_of
 from rankfold_client.outbox import Outbox
 from unit.client.fakes import Clock
 
@@ -59,3 +62,19 @@ def test_outbox_wait_ends_with_its_condition() -> None:
     box = Outbox(10, 10_000, Clock())
     assert box.wait_for(lambda: True, 60.0)
     assert not box.wait_for(lambda: False, 0.0)
+
+
+def test_outbox_costs_training_no_full_garbage_collection() -> None:
+    """Of a long queue nothing is tracked, so that it sets off no pass over the whole process."""
+    box = Outbox(100_000, 1 << 30, Clock())
+    worst = Worst((0, 1), 0.5, float("nan"), 3, 17, "sample")
+    gc.collect()
+    before = gc.get_stats()[2]["collections"], len(gc.get_objects())
+    for number in range(50_000):
+        partial = Partial(9, 1, 0.5, 0.5, 0, 0.25, number, 10, worst)
+        box.put(partial_item("s", 0, number, partial))
+    gc.collect(1)
+    assert gc.get_stats()[2]["collections"] == before[0]
+    # The youngest are looked at once more before they are left alone.
+    assert len(gc.get_objects()) - before[1] < 10_000
+    assert box.ready == 50_000
