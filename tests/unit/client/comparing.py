@@ -41,7 +41,7 @@ FORMS = [
         ),
     ),
 ]
-MASKS = (torch.bool, torch.uint8, torch.int64, torch.float32, torch.bfloat16)
+MASKS = (torch.bool, torch.uint8, *INTS.values(), torch.int8, *FORMATS)
 
 
 @contextlib.contextmanager

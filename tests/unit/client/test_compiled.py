@@ -89,6 +89,18 @@ def test_a_failed_build_is_told_once_and_is_no_error(
     assert re.search(words, record.getMessage())
 
 
+@needs_compiler
+def test_a_compiler_that_does_not_know_its_machine_builds_for_all(tmp_path: Path) -> None:
+    """What it builds without knowing the processor compares as well."""
+    script = f'case "$*" in *native*) exit 1;; esac; exec {COMPILER} "$@"'
+    kernels = compiled.build(broken_compiler(tmp_path, script), tmp_path)
+    a, b = torch.arange(3000.0), torch.arange(3000.0)
+    b[2999] = 7.0
+    found = compiled.statistics(kernels[torch.float32], a, b, None, wide=False)
+    assert found is not None
+    assert (found.valid, found.count, found.units >> 1074) == (3000, 1, 2992)
+
+
 def test_the_environment_turns_it_off(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
