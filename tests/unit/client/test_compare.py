@@ -282,3 +282,15 @@ def test_compare_allocates_under_a_mebibyte(dtypes: tuple[str, str], strided: bo
     with ThreadPoolExecutor(1) as fresh:  # nothing that another comparison kept
         peak = fresh.submit(peak_bytes, rf.compare, *tensors).result()
     assert peak < 1024 * 1024 < peak_bytes(naive, a, b, mask)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_compare_decides_what_is_not_finite_beside_what_is(dtype: torch.dtype) -> None:
+    """Equal infinities are equal beside a mismatch, and a difference that overflows is none."""
+    large = torch.finfo(dtype).max
+    a = torch.tensor([math.inf, -math.inf, 1.0], dtype=dtype)
+    b = torch.tensor([math.inf, -math.inf, 2.0], dtype=dtype)
+    got = rf.compare(a, b)
+    assert (got.count, got.nonfinite, got.max, got.sum) == (1, 0, 1.0, 1.0)
+    got = rf.compare(*(torch.tensor(v, dtype=dtype) for v in ([large, 1.0], [-large, 2.0])))
+    assert (got.count, got.nonfinite, got.max, got.sum) == (2, 1, 1.0, 1.0)
