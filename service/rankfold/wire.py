@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rankfold.errors import FieldError
@@ -26,13 +27,13 @@ class ScalarColumns:
         is_global: the value is already reduced over ranks; its identity has no rank.
     """
 
-    key: list[str] = field(default_factory=list)
-    iteration: list[int] = field(default_factory=list)
-    microbatch: list[int] = field(default_factory=list)
-    value: list[float] = field(default_factory=list)
-    weight: list[int] = field(default_factory=list)
-    rule: list[Rule] = field(default_factory=list)
-    is_global: list[bool] = field(default_factory=list)
+    key: Sequence[str] = ()
+    iteration: Sequence[int] = ()
+    microbatch: Sequence[int] = ()
+    value: Sequence[float] = ()
+    weight: Sequence[int] = ()
+    rule: Sequence[Rule] = ()
+    is_global: Sequence[bool] = ()
 
     def __len__(self) -> int:
         return len(self.key)
