@@ -74,7 +74,7 @@ class Shelf(Protocol):
         ...
 
     def put(self, attempt: int, iteration: int, page: Page) -> None:
-        """Keep a page whose contents were folded away; memory lets go of it."""
+        """Keep a page that few reports will want again; memory lets go of it."""
         ...
 
 
@@ -184,6 +184,22 @@ class Attempt:
             self._pages[iteration] = page
             self.paged.add(iteration)
         return page
+
+    def held_cells(self) -> int:
+        """Return how many cells the pages in memory have."""
+        return sum(map(len, self._pages.values()))
+
+    def old_pages(self, keep: int) -> list[int]:
+        """Return what is in memory, changed, and older than the newest `keep`; oldest first."""
+        if len(self.paged) <= keep:
+            return []
+        first_kept = self.paged.at(len(self.paged) - keep)
+        return sorted(i for i in self._pages.keys() & self.dirty if i < first_kept)
+
+    def shelve(self, iteration: int) -> None:
+        """Put a page in memory on the shelf."""
+        if self._shelf is not None:
+            self._shelf.put(self.number, iteration, self._pages.pop(iteration))
 
     def forget_pages(self, keep: int) -> None:
         """Let go of saved pages that are older than the newest `keep`."""
@@ -306,9 +322,8 @@ class Attempt:
         page = self.open_page(iteration)
         if page.fold_away():
             self.dirty.add(iteration)
-        if self._shelf is not None and iteration in self.dirty:
-            self._shelf.put(self.number, iteration, page)
-            del self._pages[iteration]
+        if iteration in self.dirty:
+            self.shelve(iteration)
 
     def newest_complete(self) -> int | None:
         """Return the highest complete iteration that is not superseded."""

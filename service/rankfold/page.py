@@ -231,6 +231,11 @@ class Page:
             cell.contents = []
         return bool(crowded)
 
+    def __len__(self) -> int:
+        """Return how many cells it has, by which its size in memory goes."""
+        kinds = (self.series, self.scalars)
+        return sum(len(ranks) for kind in kinds for ranks in kind.values())
+
     @property
     def counts_for_coverage(self) -> bool:
         """Whether a partial or a commit says that this iteration happened."""

@@ -1,4 +1,4 @@
-"""Columns of numbers as bytes: 64-bit where all values fit, JSON where one does not."""
+"""Columns of numbers as bytes, as narrow as their values allow; JSON where none is wide enough."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def little_endian(column: array[Any]) -> array[Any]:
 
 def integers(values: Sequence[int | None]) -> bytes:
     """Return a column of integers; None and those beyond 64 bits make it larger, not wrong."""
-    return _column("q", values)
+    return _column("BHIq", values)
 
 
 def doubles(values: Sequence[float | None]) -> bytes:
@@ -51,12 +51,17 @@ def exact(values: Sequence[int]) -> bytes:
     return integers(odd) + integers(shifts)
 
 
-def _column(code: str, values: Sequence[Any]) -> bytes:
-    try:
-        data = little_endian(array(code, values)).tobytes()
-    except (TypeError, OverflowError):
-        return anything(values)
-    return _HEAD.pack(code.encode(), len(data)) + data
+def _column(codes: str, values: Sequence[Any]) -> bytes:
+    """Return a column in the first of these codes of `array` that takes every value."""
+    for code in codes:
+        try:
+            data = little_endian(array(code, values)).tobytes()
+        except OverflowError:
+            continue
+        except TypeError:
+            break
+        return _HEAD.pack(code.encode(), len(data)) + data
+    return anything(values)
 
 
 class ColumnReader:

@@ -43,6 +43,8 @@ def connect(path: Path) -> sqlite3.Connection:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA foreign_keys = ON")
+    # Some builds overwrite what is deleted with zeros, which wrote the whole journal twice.
+    connection.execute("PRAGMA secure_delete = OFF")
     # Checkpoints of the log are taken at quiet moments, not in the middle of a commit.
     connection.execute("PRAGMA wal_autocheckpoint = 0")
     return connection

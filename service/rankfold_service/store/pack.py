@@ -20,6 +20,8 @@ from rankfold.scope import Scope
 from rankfold_service.store.columns import ColumnReader, anything, doubles, exact, integers
 from rankfold_service.store.record import pack_worst, unpack_worst
 
+_PLAIN = b"\0"  # compressed data begins with an x
+
 Cells = Sequence[tuple[int, str, Cell[Any]]]
 
 
@@ -28,7 +30,9 @@ def pack_page(page: Page) -> bytes:
     series = [(r, name, c) for name, ranks in page.series.items() for r, c in ranks.items()]
     scalars = [(r, key, c) for key, ranks in page.scalars.items() for r, c in ranks.items()]
     partials, values = _rows(series, 6), _rows(scalars, 4)
-    return _compress(
+    # What still has contents is written again soon, and they hardly compress.
+    pack = _plain if any(partials) or any(values) else _compress
+    return pack(
         integers([*page.commits]),
         integers([*page.commits.values()]),
         anything([_flat(page.series), _flat(page.scalars), sorted(page.conflicts)]),
@@ -296,5 +300,15 @@ def _compress(*parts: bytes) -> bytes:
     return zlib.compress(b"".join(parts), 1)
 
 
+def _plain(*parts: bytes) -> bytes:
+    data = b"".join(parts)
+    return _PLAIN + zlib.crc32(data).to_bytes(4, "little") + data
+
+
 def _reader(data: bytes) -> ColumnReader:
-    return ColumnReader(zlib.decompress(data))
+    if not data.startswith(_PLAIN):
+        return ColumnReader(zlib.decompress(data))
+    checksum, columns = data[1:5], data[5:]
+    if zlib.crc32(columns).to_bytes(4, "little") != checksum:
+        raise ValueError("the checksum does not fit")
+    return ColumnReader(columns)

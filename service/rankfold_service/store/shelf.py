@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from rankfold.attempt import Attempt
 from rankfold.errors import StoreUnavailable
+from rankfold.ledger import Ledger
 from rankfold.page import Page
 from rankfold_service.store.pack import pack_page, unpack_page
 
 Place = tuple[int, int]
+
+# Ranks are seldom further apart; what is older is read again when it is needed.
+HOT_ITERATIONS = 2
+# Each takes about a kilobyte.
+MOST_CELLS_KEPT = 50_000
 
 
 class PackedShelf:
@@ -55,3 +61,26 @@ class PackedShelf:
     def settle(self) -> None:
         """Let go of everything: the table has it."""
         self._waiting.clear()
+
+
+def shelve_old(ledgers: Iterable[Ledger]) -> Iterator[None]:
+    """Pack what changed and is not among the newest of its attempt, one page at each step."""
+    for attempt in [attempt for ledger in ledgers for attempt in ledger.attempts.values()]:
+        for iteration in attempt.old_pages(HOT_ITERATIONS):
+            if attempt.held(iteration) is not None:
+                attempt.shelve(iteration)
+                yield
+
+
+def let_go(ledgers: Iterable[Ledger], keep: int) -> None:
+    """Let go of pages that the tables have, but for the newest `keep` of each attempt.
+
+    Beyond a number of cells, which bounds the memory, fewer are kept.
+    """
+    cells = 0
+    for attempt in [attempt for ledger in ledgers for attempt in ledger.attempts.values()]:
+        attempt.dirty.clear()
+        attempt.forget_pages(keep)
+        if cells + attempt.held_cells() > MOST_CELLS_KEPT:
+            attempt.forget_pages(min(keep, HOT_ITERATIONS))
+        cells += attempt.held_cells()

@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -27,7 +28,7 @@ from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.migrate import damaged
 from rankfold_service.store.pack import pack_ledger, unpack_ledger
 from rankfold_service.store.record import DamagedRecord, Entry, pack, unpack_all
-from rankfold_service.store.shelf import PackedShelf
+from rankfold_service.store.shelf import PackedShelf, let_go, shelve_old
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,8 +38,8 @@ Name = tuple[str, str]
 _log = logging.getLogger("rankfold.store")
 
 DEFAULT_CHECKPOINT_BYTES = 4 * 1024 * 1024
-# Ranks are seldom further apart; what is older is read from the tables again when it is needed.
-HOT_ITERATIONS = 2
+# Packing one takes a millisecond, which all who wait for the commit wait for.
+PAGES_PER_COMMIT = 4
 
 
 class SqliteStore(MemoryStore):
@@ -72,6 +73,7 @@ class SqliteStore(MemoryStore):
         self._shelves: dict[Name, PackedShelf] = {}
         self._changed: set[Name] = set()
         self._warm: set[Name] = set()
+        self._shelving: Iterator[None] | None = None
         self._deleted: set[Name] = set()
         self.file = StoreFile(path)
         try:
@@ -92,6 +94,7 @@ class SqliteStore(MemoryStore):
                 if isinstance(outcome, Receipt)
             ]
             self._append(entries)
+        self._shelve_some()
         self._checkpoint_if_due()
         return outcomes
 
@@ -205,6 +208,7 @@ class SqliteStore(MemoryStore):
         self._shelves.clear()
         self._changed.clear()
         self._warm.clear()
+        self._shelving = None
         self._deleted.clear()
         self._journal_bytes = 0
         for id_, project, run, head in self.file.connection.execute(
@@ -246,6 +250,15 @@ class SqliteStore(MemoryStore):
             (free,) = self.file.connection.execute("PRAGMA freelist_count").fetchone()
             (size,) = self.file.connection.execute("PRAGMA page_size").fetchone()
         return int((pages - free) * size)
+
+    def _shelve_some(self) -> None:
+        """Pack a few old pages ahead of the checkpoint, so that it does not take long itself."""
+        if self._journal_bytes < self._checkpoint_due * 3 // 4:
+            return
+        if self._shelving is None:
+            self._shelving = shelve_old([self.ledgers[name] for name in self._changed])
+        for _ in islice(self._shelving, PAGES_PER_COMMIT):
+            pass
 
     def maintain(self) -> None:
         """See `Store.maintain`: keep the journal and SQLite's own log short."""
@@ -306,9 +319,9 @@ class SqliteStore(MemoryStore):
         """
         for name in self._warm | self._changed:
             self._shelves[name].settle()
-            for attempt in self.ledgers[name].attempts.values():
-                attempt.dirty.clear()
-                attempt.forget_pages(HOT_ITERATIONS if name in self._changed else 0)
+        let_go([self.ledgers[name] for name in self._warm - self._changed], 0)
+        let_go([self.ledgers[name] for name in self._changed], self.keep_iterations)
+        self._shelving = None
         self._warm = self._changed
         self._changed = set()
         self._deleted.clear()
