@@ -90,6 +90,11 @@ class Fold(NamedTuple):
         """Positions whose d is finite: the denominator of the mean."""
         return self.valid - self.nonfinite
 
+    @property
+    def bare(self) -> Fold:
+        """This fold without its worst tokens, which are kept over all ranks alone."""
+        return self._replace(worst=()) if self.worst else self
+
     def merge(self, other: Fold) -> Fold:
         """Return the fold of both."""
         if not self.partials:
@@ -238,6 +243,13 @@ class Table:
             self.add_series(series, fold)
         for key, scalar in other.scalars.items():
             self.add_scalar(key, scalar)
+
+    def bare(self) -> Table:
+        """Return a table of the same without worst tokens."""
+        table = Table()
+        table.series = {series: fold.bare for series, fold in self.series.items()}
+        table.scalars = self.scalars
+        return table
 
     @classmethod
     def union(cls, tables: Iterable[Table]) -> Table:

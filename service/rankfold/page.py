@@ -168,7 +168,7 @@ class Page:
     def fold_partials(self, rank: int, series: str, fold: Fold) -> None:
         """Fold accepted partials of one series and rank."""
         cell = self.series[series][rank]
-        cell.fold = cell.fold.merge(fold)
+        cell.fold = cell.fold.merge(fold.bare)
         self.table.add_series(series, fold)
 
     def enter_scalars(self, rank: int, key: str, contents: Sequence[ScalarContent]) -> Sorted:
@@ -202,15 +202,20 @@ class Page:
         return True
 
     def recount(self) -> None:
-        """Make what is derived anew from commits and cells, after they were set from outside."""
+        """Make what is derived anew from commits and cells, after they were set from outside.
+
+        The worst tokens stay: only the table has them.
+        """
         self._idle = sum(n == 0 for n in self.commits.values())
         self._done = {
             series: sum(len(cell.known) == self.commits.get(r) for r, cell in ranks.items())
             for series, ranks in self.series.items()
         }
-        self.table = Table()
+        before, self.table = self.table, Table()
         for _, series, fold in self.cells():
             self.table.add_series(series, fold)
+        for series, fold in before.series.items():
+            self.table.series[series] = self.table.series[series]._replace(worst=fold.worst)
         for _, key, scalar in self.scalar_cells():
             self.table.add_scalar(key, scalar)
 

@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 # What tells a duplicate from a conflict: microbatch, count, valid, nonfinite, max, sum.
 PartialContent = tuple[int, int, int, int, float | None, float]
@@ -19,8 +19,7 @@ MAX_COUNT = 2**53 - 1
 MAX_INDEX = 2**31 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class Worst:
+class Worst(NamedTuple):
     """Where the largest mismatch of one microbatch was.
 
     Attributes:

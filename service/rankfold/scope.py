@@ -18,16 +18,21 @@ class Scope:
     def add(self, rank: int, table: Table) -> None:
         """Fold what a rank reported; what is `GLOBAL` belongs to no rank."""
         self.table.add(table)
-        if rank != GLOBAL:
-            known = self.ranks.get(rank)
-            if known is None:
-                known = self.ranks[rank] = Table()
-            known.add(table)
+        self._add_of_rank(rank, table.bare())
 
     def add_page(self, page: Page) -> None:
         """Fold everything of an iteration."""
+        self.table.add(page.table)
         for rank in page.ranks():
-            self.add(rank, page.table_of(rank))
+            self._add_of_rank(rank, page.table_of(rank))
+
+    def _add_of_rank(self, rank: int, table: Table) -> None:
+        if rank == GLOBAL:
+            return
+        known = self.ranks.get(rank)
+        if known is None:
+            known = self.ranks[rank] = Table()
+        known.add(table)
 
     def of(self, rank: int | None) -> Table:
         """Return the folds of one rank, or over all of them."""

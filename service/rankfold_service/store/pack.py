@@ -36,6 +36,7 @@ def pack_page(page: Page) -> bytes:
         integers([*page.commits]),
         integers([*page.commits.values()]),
         anything([_flat(page.series), _flat(page.scalars), sorted(page.conflicts)]),
+        anything([[s, _tokens(f.worst)] for s, f in page.table.series.items() if f.worst]),
         _cells(series),
         *_folds([cell.fold for _, _, cell in series]),
         *(integers(column) for column in partials[:4]),
@@ -56,6 +57,7 @@ def unpack_page(data: bytes) -> Page:
     page.commits = dict(zip(read.column(), read.column(), strict=True))
     series, scalars, conflicts = read.column()
     page.conflicts = {Conflict(*c) for c in conflicts}
+    page.table.series = {s: Fold(worst=_untokens(tokens)) for s, tokens in read.column()}
     known, kept = _unpack_cells(read)
     folds = _unfolds(read)
     partials = zip(*(read.column() for _ in range(6)), strict=True)
@@ -229,7 +231,7 @@ def _folds(folds: Sequence[Fold]) -> list[bytes]:
     sums, maxima, minima, moments, ulp_max, total, worst = columns[4:]
     extra = [[i, m.positions, m.sum, m.sum_sq] for i, m in enumerate(moments) if m]
     found, positions, sum_, sum_sq = zip(*extra, strict=True) if extra else [()] * 4
-    tokens = [[i, [[t.place, pack_worst(t.worst)] for t in w]] for i, w in enumerate(worst) if w]
+    tokens = [[i, _tokens(w)] for i, w in enumerate(worst) if w]
     return [
         *map(integers, columns[:4]),
         exact(sums),
@@ -255,9 +257,17 @@ def _unfolds(read: ColumnReader) -> list[Fold]:
     ulp_max, total = read.column(), read.column()
     worst: list[tuple[WorstToken, ...]] = [()] * len(partials)
     for index, tokens in read.column():
-        worst[index] = tuple(WorstToken.of(Place(*p), unpack_worst(w)) for p, w in tokens)
+        worst[index] = _untokens(tokens)
     columns = (partials, valid, count, nonfinite, sums, maxima, minima, moments)
     return [*map(Fold, *columns, ulp_max, total, worst)]
+
+
+def _tokens(worst: Iterable[WorstToken]) -> list[Any]:
+    return [[token.place, pack_worst(token.worst)] for token in worst]
+
+
+def _untokens(plain: Iterable[Any]) -> tuple[WorstToken, ...]:
+    return tuple(WorstToken.of(Place(*place), unpack_worst(worst)) for place, worst in plain)
 
 
 def _scalar_folds(folds: Sequence[ScalarFold]) -> list[bytes]:

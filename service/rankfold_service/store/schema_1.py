@@ -30,7 +30,13 @@ def page_of_schema_1(body: bytes) -> bytes:
     page.commits = dict(plain["commits"])
     page.conflicts = {Conflict(*c) for c in plain["conflicts"]}
     for series, ranks in plain["series"].items():
-        page.series[series] = {r: _cell(_fold(fold), *rest) for r, fold, *rest in ranks}
+        folds = [_fold(fold) for _, fold, *_ in ranks]
+        page.series[series] = {
+            rank: _cell(fold.bare, *rest)
+            for (rank, _, *rest), fold in zip(ranks, folds, strict=True)
+        }
+        for fold in folds:
+            page.table.add_series(series, fold)
     for key, ranks in plain["scalars"].items():
         page.scalars[key] = {r: _cell(_scalar(fold), *rest) for r, fold, *rest in ranks}
     return pack_page(page)
@@ -68,7 +74,7 @@ def _cell(fold: Any, rows: list[list[Any]], folded: list[list[int]]) -> Cell[Any
 def _scope(plain: list[Any]) -> Scope:
     scope = Scope()
     scope.table = _table(plain[0])
-    scope.ranks = {rank: _table(table) for rank, table in plain[1]}
+    scope.ranks = {rank: _table(table).bare() for rank, table in plain[1]}
     return scope
 
 

@@ -40,6 +40,8 @@ _log = logging.getLogger("rankfold.store")
 DEFAULT_CHECKPOINT_BYTES = 4 * 1024 * 1024
 # Packing one takes a millisecond, which all who wait for the commit wait for.
 PAGES_PER_COMMIT = 4
+# So that of many ranks the newest pages are not written again and again between few reports.
+WRITTEN_TIMES = 2
 
 
 class SqliteStore(MemoryStore):
@@ -69,6 +71,7 @@ class SqliteStore(MemoryStore):
         self._stale = False
         self._journal_bytes = 0
         self._checkpoint_due = checkpoint_bytes
+        self._written = 0
         self._ids: dict[Name, int] = {}
         self._shelves: dict[Name, PackedShelf] = {}
         self._changed: set[Name] = set()
@@ -287,29 +290,35 @@ class SqliteStore(MemoryStore):
 
     def _save(self) -> None:
         execute = self.file.connection.execute
+        self._written = 0
         for name in self._deleted:
             execute("DELETE FROM run WHERE project = ? AND name = ?", name)
             self._ids.pop(name, None)
         for name in self._changed:
             self._save_ledger(name, self.ledgers[name])
         execute("DELETE FROM journal")
+        self._checkpoint_due = max(self._checkpoint_bytes, WRITTEN_TIMES * self._written)
 
     def _save_ledger(self, name: Name, ledger: Ledger) -> None:
-        (self._ids[name],) = self.file.connection.execute(
+        head = pack_ledger(ledger)
+        (id_,) = self.file.connection.execute(
             "INSERT INTO run (project, name, head) VALUES (?, ?, ?) "
             "ON CONFLICT (project, name) DO UPDATE SET head = excluded.head RETURNING id",
-            (*name, pack_ledger(ledger)),
+            (*name, head),
         ).fetchone()
+        self._ids[name] = id_
         shelf = self._shelves[name]
+        pages = [
+            (id_, attempt.number, iteration, shelf.packed(attempt, iteration))
+            for attempt in ledger.attempts.values()
+            for iteration in sorted(attempt.dirty)
+        ]
         self.file.connection.executemany(
             "INSERT INTO page VALUES (?, ?, ?, ?) "
             "ON CONFLICT (run_id, attempt, iteration) DO UPDATE SET body = excluded.body",
-            (
-                (self._ids[name], attempt.number, iteration, shelf.packed(attempt, iteration))
-                for attempt in ledger.attempts.values()
-                for iteration in sorted(attempt.dirty)
-            ),
+            pages,
         )
+        self._written += len(head) + sum(len(body) for *_, body in pages)
 
     def _settle(self) -> None:
         """Note that memory and tables agree, and let go of pages that are not needed soon.
@@ -326,7 +335,6 @@ class SqliteStore(MemoryStore):
         self._changed = set()
         self._deleted.clear()
         self._journal_bytes = 0
-        self._checkpoint_due = self._checkpoint_bytes
 
     def close(self) -> None:
         """See `Store.close`: leaves tables that are up to date and no log."""

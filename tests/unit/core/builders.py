@@ -123,7 +123,7 @@ class Shelf:
         self.loads += 1
         page = Page()
         kept = pickle.loads(self.pages[attempt, iteration])  # noqa: S301 - our own bytes
-        for name in ("commits", "series", "scalars", "conflicts"):
+        for name in ("commits", "series", "scalars", "conflicts", "table"):
             setattr(page, name, getattr(kept, name))
         page.recount()
         return page

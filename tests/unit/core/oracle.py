@@ -119,6 +119,8 @@ class Oracle:
                     place = Place(iteration, microbatch, reporter, number)
                     groups.setdefault(name, []).append((place, row))
             found |= {name: add_up(group) for name, group in groups.items()}
+        if rank is not None:  # worst tokens are kept over all ranks alone
+            found |= {n: {**parts, "worst": []} for n, parts in found.items() if "worst" in parts}
         return found
 
     def expected(self, number: int) -> set[int]:

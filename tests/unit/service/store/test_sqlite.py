@@ -180,6 +180,7 @@ def test_damaged_page_is_an_error_of_the_store(path: Path) -> None:
     store = SqliteStore(path, RuleSet(), checkpoint_bytes=1, keep_iterations=1)
     for iteration in range(3):
         store.ingest([Arrival(batch(iteration, 10), 1.0)])
+    store.checkpoint()
     store.file.connection.execute("UPDATE page SET body = x'00' WHERE iteration = 0")
     with pytest.raises(StoreUnavailable, match="is damaged at iteration 0"):
         store.run("default", "run").latest.page(0)
