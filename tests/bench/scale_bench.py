@@ -23,7 +23,7 @@ from tests.bench.processes import RESULTS, cpu_seconds, resident_bytes
 from tests.support.server import Server
 
 from rankfold.ledger import KEPT_ITERATIONS
-from rankfold_service.store.sqlite import HOT_ITERATIONS
+from rankfold_service.store.shelf import HOT_ITERATIONS
 
 RUN = "fleet"
 DAY = 86_400
