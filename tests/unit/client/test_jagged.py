@@ -32,7 +32,7 @@ def test_compare_of_jagged_rows_equals_that_of_their_values() -> None:
     flat = rf.compare(a, b, mask)
     assert replace(got, worst=None) == replace(flat, worst=None)
     assert flat.worst is not None
-    assert got.worst == replace(flat.worst, position=(2, 4), token_id=7, sample="w")
+    assert got.worst == flat.worst._replace(position=(2, 4), token_id=7, sample="w")
 
 
 @pytest.mark.parametrize("place", range(9))

@@ -163,7 +163,7 @@ def test_transport_takes_no_receipt_from_what_is_no_aggregator(told: bytes) -> N
 @pytest.mark.parametrize(
     ("behave", "words"),
     [
-        (unruly.close_at_once, "RemoteDisconnected|ConnectionResetError"),
+        (unruly.close_at_once, "RemoteDisconnected|ConnectionResetError|BrokenPipeError"),
         (unruly.reset, "ConnectionResetError"),
         (unruly.hang, "TimeoutError"),
         (unruly.trickle_head, "TimeoutError"),
