@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt torch==2.13.0
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[client,service]' --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[client,service,postgres]' --group dev
 	touch $@
 
 fmt: install ## format the code
@@ -37,7 +37,7 @@ imports: install ## import-linter: imports run one way
 
 check: lint types imports ## everything static
 
-programs: install ## Prometheus and Alertmanager for the tests, into .venv where they are not installed
+programs: install ## what the tests run of others' programs, into .venv where it is not installed
 	tests/support/programs.sh $(VENV)/programs
 
 test: programs ## all tests

@@ -1,10 +1,17 @@
-"""What holds for every test: hypothesis judges answers, never the speed of a busy machine."""
+"""What holds for every test: hypothesis judges answers, never the speed of a busy machine.
+
+And what many tests share: one PostgreSQL for each process of tests.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from support.postgres import Postgres
 
 settings.register_profile(
     "rankfold",
@@ -15,3 +22,10 @@ settings.register_profile(
     derandomize="CI" in os.environ,
 )
 settings.load_profile("rankfold")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """Yield a PostgreSQL; each test makes a database of its own in it, and leaves it running."""
+    with Postgres(fsync="off") as running:
+        yield running

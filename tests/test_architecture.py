@@ -74,6 +74,12 @@ def test_core_imports_nothing_that_acts(path: Path) -> None:
     assert set(imported(tree_of(path))) & IMPURE == set()
 
 
+def test_only_the_store_on_postgresql_knows_its_driver() -> None:
+    """Who keeps runs elsewhere need not install it."""
+    knowing = [path.stem for path in MODULES if "psycopg" in set(imported(tree_of(path)))]
+    assert [name for name in knowing if not name.startswith("postgres")] == []
+
+
 @pytest.mark.parametrize("path", MODULES, ids=name_of)
 def test_public_names_have_docstrings(path: Path) -> None:
     """Every module, public class and public function says what it is."""

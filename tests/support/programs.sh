@@ -1,18 +1,55 @@
 #!/usr/bin/env bash
-# programs.sh FOLDER: Prometheus and Alertmanager for the tests, where they are not installed.
+# programs.sh FOLDER: the programs of others that the tests use, where they are not installed:
+# Prometheus and Alertmanager, PostgreSQL, PgBouncer, HAProxy.
 #
-# The programs of Debian's packages are put into FOLDER: nothing is installed, no service is
-# started, and root is not needed. Where that cannot be done it says what is missing, and the
-# tests that need the programs are skipped with that reason.
+# The programs of Debian's packages, and the libraries that they need, are unpacked into FOLDER:
+# nothing is installed, no service is started, and root is not needed. Where that cannot be done
+# it says what is missing, and the tests that need the programs are skipped with that reason.
 set -euo pipefail
+shopt -s nullglob
 folder=$1
 
-missing() {
-  local name
-  for name in prometheus promtool amtool; do
-    command -v "$name" >/dev/null || echo "$name"
+# What runs, and the package that has it.
+needed="
+prometheus            prometheus
+promtool              prometheus
+amtool                prometheus-alertmanager
+alertmanager          prometheus-alertmanager
+postgres              postgresql
+pgbouncer             pgbouncer
+haproxy               haproxy
+"
+
+# Where Debian and the folder keep programs; tests/support/programs.py looks in the same places.
+places() {
+  local place
+  printf %s "$PATH"
+  for place in /usr/sbin /usr/lib/postgresql/*/bin "$folder"/usr/{bin,sbin} "$folder"/usr/lib/postgresql/*/bin; do
+    printf :%s "$place"
   done
-  command -v prometheus-alertmanager >/dev/null || command -v alertmanager >/dev/null || echo alertmanager
+}
+
+libraries() {
+  local IFS=:
+  local found=("$folder"/{lib,usr/lib}/*-linux-gnu)
+  echo "${found[*]}"
+}
+
+runs() {
+  local path option=--version
+  path=$(PATH=$(places) command -v "$1") || return
+  [ "$1" != haproxy ] || option=-v
+  case $path in
+    "$folder"/*) LD_LIBRARY_PATH=$(libraries) "$path" $option >/dev/null 2>&1 ;;
+  esac
+}
+
+# Debian calls Alertmanager by another name than its makers do.
+missing() {
+  local name package
+  while read -r name package; do
+    [ -z "$name" ] || runs "$name" || runs "prometheus-$name" || echo "$name $package"
+  done <<<"$needed"
 }
 
 # A package list of one's own, so that neither an old list nor the lack of one matters.
@@ -22,25 +59,36 @@ private_apt() {
     -o Dir::Cache="$work/cache" -o APT::Sandbox::User="$(id -un)" -o Acquire::Retries=1 -o Acquire::http::Timeout=20 "$@"
 }
 
+# What installing the packages would add to this machine: they themselves and libraries, without the compiler.
+to_unpack() {
+  private_apt --simulate --no-install-recommends install "$@" |
+    sed -n 's/^Inst \([^ ]*\).*/\1/p' | grep -E '^(lib|prometheus|postgresql-[0-9]|postgresql-client-[0-9]|pgbouncer$|haproxy$)' |
+    grep -vE '^lib(llvm|js-|.*-perl$)'
+}
+
 fetch() (
   work=$(mktemp -d)
   trap 'rm -rf "$work"' EXIT
   chmod 755 "$work"
   cd "$work"
-  private_apt update && private_apt download prometheus prometheus-alertmanager || return
+  private_apt update && packages=$(to_unpack "$@") || return
+  # shellcheck disable=SC2086 # a list of names
+  private_apt download $packages || return
+  mkdir unpacked
   for package in *.deb; do
     dpkg-deb -x "$package" unpacked
   done
-  rm -rf "$folder"
-  mv unpacked/usr/bin "$folder"
+  rm -rf unpacked/usr/share/doc unpacked/usr/lib/postgresql/*/lib/{bitcode,llvmjit*}
+  mkdir -p "$folder"
+  cp -a unpacked/. "$folder"
 )
 
 mkdir -p "$(dirname "$folder")"
 folder=$(cd "$(dirname "$folder")" && pwd)/$(basename "$folder")
-PATH="$PATH:$folder"
-[ -n "$(missing)" ] || exit 0
-if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null && fetch && [ -z "$(missing)" ]; then
+mapfile -t packages < <(missing | cut -d ' ' -f 2 | sort -u)
+[ ${#packages[@]} -gt 0 ] || exit 0
+if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null && fetch "${packages[@]}" && [ -z "$(missing)" ]; then
   exit 0
 fi
-echo "not found, and not to be had through apt-get: $(missing | paste -sd ' ')." \
-  "Tests with the real Prometheus are skipped; put these programs on PATH to run them." >&2
+echo "not found, and not to be had through apt-get: $(missing | cut -d ' ' -f 1 | paste -sd ' ')." \
+  "Tests that use these programs are skipped; put them on PATH to run them." >&2

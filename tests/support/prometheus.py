@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -15,21 +12,11 @@ from types import TracebackType
 from typing import Any, Self
 
 import httpx
-import pytest
 
+from support.programs import find, needs
 from support.server import free_port
 
 STARTING = 60.0
-# `make programs` puts them here where they are not installed.
-FETCHED = Path(sys.prefix) / "programs"
-PATH = os.pathsep.join((os.environ.get("PATH", os.defpath), str(FETCHED)))
-
-
-def find(*names: str) -> str | None:
-    """Return the path of a program that goes by any of the names, or None."""
-    return next((path for name in names if (path := shutil.which(name, path=PATH))), None)
-
-
 # Debian calls the last one by another name than its makers do.
 PROGRAMS = {
     "prometheus": find("prometheus"),
@@ -38,11 +25,7 @@ PROGRAMS = {
     "alertmanager": find("prometheus-alertmanager", "alertmanager"),
 }
 
-needs_prometheus = pytest.mark.skipif(
-    None in PROGRAMS.values(),
-    reason=f"not found: {', '.join(name for name, path in PROGRAMS.items() if path is None)}; "
-    "`make programs` fetches them where apt-get works, elsewhere put them on PATH",
-)
+needs_prometheus = needs(PROGRAMS)
 
 
 def program(name: str) -> str:
