@@ -2,59 +2,15 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
-from rankfold.fold import Fold, ScalarFold
+from rankfold.facts import Launch
+from rankfold.fold import Fold, ScalarFold, largest
+from rankfold.iterations import Iterations
 from rankfold.page import Conflict, Page
 from rankfold.scope import Gains, Scope
-from rankfold.wire import MAX_META
-
-
-class Iterations:
-    """A set of iteration numbers in ascending order; appending is cheap, counting a range too."""
-
-    __slots__ = ("_sorted",)
-
-    def __init__(self, ascending: Iterable[int] = ()) -> None:
-        self._sorted: list[int] = list(ascending)
-
-    def add(self, iteration: int) -> None:
-        """Enter an iteration; entering it again changes nothing."""
-        if not self._sorted or iteration > self._sorted[-1]:
-            self._sorted.append(iteration)
-        elif iteration != self._sorted[-1] and iteration not in self:
-            insort(self._sorted, iteration)
-
-    def within(self, first: int | None, last: int | None) -> range:
-        """Return the positions of the iterations from `first` to `last`, both included."""
-        start = 0 if first is None else bisect_left(self._sorted, first)
-        stop = len(self._sorted) if last is None else bisect_right(self._sorted, last)
-        return range(start, max(start, stop))
-
-    def between(self, first: int | None, last: int | None) -> Iterator[int]:
-        """Yield the iterations from `first` to `last`, both included, ascending."""
-        return (self._sorted[i] for i in self.within(first, last))
-
-    def at(self, position: int) -> int:
-        """Return the iteration at a position in ascending order."""
-        return self._sorted[position]
-
-    def descending(self) -> Iterator[int]:
-        """Yield all, newest first."""
-        return reversed(self._sorted)
-
-    def __contains__(self, iteration: int) -> bool:
-        at = bisect_left(self._sorted, iteration)
-        return at < len(self._sorted) and self._sorted[at] == iteration
-
-    def __len__(self) -> int:
-        return len(self._sorted)
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._sorted)
 
 
 @dataclass(slots=True)
@@ -83,35 +39,31 @@ class Attempt:
 
     Attributes:
         number: 0 for the first launch of the run.
-        world_size: how many ranks it has, or None while nobody said.
-        meta: what describes it; the first value of each name stays.
-        finished: somebody said that it is over.
-        first_report: when the first report arrived, in seconds since the epoch.
+        launch: what is known of it as a whole.
+        alone: only the books of one rank are in it, so that no other is expected.
         reporters: by rank, when and how far it has reported.
         conflicts: how many things are in conflict.
-        first_iteration: the lowest iteration that it reported.
         cut: where later attempts began again: iterations from there on are superseded.
         everything: the folds of all that it reported.
         remaining: the folds of what is not superseded, once anything is.
         paged: the iterations that have a page.
         covered: those of them with a partial or a commit.
         worked: those in which a rank committed a microbatch.
-        seen: by series, those of the worked iterations in which a rank reported it.
+        seen: by series, the covered iterations in which a rank reported it.
         incomplete: the covered iterations that are not complete.
         last_commit: the highest iteration that a rank has committed.
         horizon: below it, complete iterations have their contents folded away.
         dirty: pages that changed since they were last saved.
     """
 
-    def __init__(self, number: int, now: float, shelf: Shelf | None = None) -> None:
+    def __init__(
+        self, number: int, launch: Launch, shelf: Shelf | None = None, *, alone: bool = False
+    ) -> None:
         self.number = number
-        self.world_size: int | None = None
-        self.meta: dict[str, str] = {}
-        self.finished = False
-        self.first_report = now
+        self.launch = launch
+        self.alone = alone
         self.reporters: dict[int, Reporter] = {}
         self.conflicts = 0
-        self.first_iteration: int | None = None
         self.cut: int | None = None
         self.everything = Scope()
         self.remaining: Scope | None = None
@@ -129,12 +81,17 @@ class Attempt:
     @property
     def expected(self) -> int:
         """How many ranks are expected: the world size, or else those that have reported."""
-        return len(self.reporters) if self.world_size is None else self.world_size
+        if self.alone:
+            return 1
+        size = self.launch.world_size
+        return len(self.reporters) if size is None else size
 
     @property
     def last_report(self) -> float:
         """When the last report arrived, in seconds since the epoch."""
-        return max((r.last_report for r in self.reporters.values()), default=self.first_report)
+        return max(
+            (r.last_report for r in self.reporters.values()), default=self.launch.first_report
+        )
 
     @property
     def dropped(self) -> int:
@@ -144,9 +101,8 @@ class Attempt:
     @property
     def wholly_superseded(self) -> bool:
         """Whether later attempts replaced everything that it reported."""
-        return self.cut is not None and (
-            self.first_iteration is None or self.cut <= self.first_iteration
-        )
+        first = self.launch.first_iteration
+        return self.cut is not None and (first is None or self.cut <= first)
 
     @property
     def last_iteration(self) -> int | None:
@@ -208,37 +164,22 @@ class Attempt:
         for iteration in self._pages.keys() - newest - self.dirty:
             del self._pages[iteration]
 
-    def hear(self, rank: int, now: float, dropped: int, meta: Mapping[str, str]) -> None:
-        """Note that a rank has reported."""
-        new = rank not in self.reporters
-        reporter = self.reporters.setdefault(rank, Reporter(now))
+    def hear(self, rank: int, now: float, dropped: int, highest: int | None) -> None:
+        """Note that a rank has reported, and up to which iteration."""
+        reporter = self.reporters.get(rank)
+        if reporter is None:
+            reporter = self.reporters[rank] = Reporter(now)
+            if self.launch.world_size is None:
+                self.expect_more()
         reporter.last_report = max(reporter.last_report, now)
         reporter.dropped = max(reporter.dropped, dropped)
-        for name, value in meta.items():
-            if len(self.meta) < MAX_META:
-                self.meta.setdefault(name, value)
-        if new and self.world_size is None:
-            self._expect_more()
+        if highest is not None:
+            reporter.last_iteration = largest(reporter.last_iteration, highest)
 
-    def set_world_size(self, world_size: int) -> None:
-        """Take the first word about the number of ranks."""
-        self.world_size = world_size
-        if world_size > len(self.reporters):
-            self._expect_more()
-
-    def _expect_more(self) -> None:
-        """Take back every completeness: a rank is expected now that committed nothing yet."""
-        self.incomplete = set(self.covered)
-
-    def reach(self, rank: int, lowest: int, highest: int) -> bool:
-        """Note which iterations a rank has reported; True where the attempt's first is new."""
-        reporter = self.reporters[rank]
-        if reporter.last_iteration is None or highest > reporter.last_iteration:
-            reporter.last_iteration = highest
-        if self.first_iteration is not None and self.first_iteration <= lowest:
-            return False
-        self.first_iteration = lowest
-        return True
+    def expect_more(self) -> None:
+        """Take back every completeness where a rank is expected that committed nothing yet."""
+        if self.expected > len(self.reporters) or self.launch.world_size is None:
+            self.incomplete = set(self.covered)
 
     def supersede(self, cut: int) -> None:
         """Leave iterations from `cut` on out of the effective folds."""
@@ -253,8 +194,6 @@ class Attempt:
         """Fold accepted partials into their iteration; `add` folds them into the totals."""
         self.dirty.add(iteration)
         self._pages[iteration].fold_partials(rank, series, fold)
-        if series not in self.seen:
-            self.seen[series] = Iterations()
 
     def fold_scalar(self, iteration: int, rank: int, key: str, fold: ScalarFold) -> None:
         """Fold accepted scalars into their iteration; `add` folds them into the totals."""
@@ -269,6 +208,25 @@ class Attempt:
         self.everything.add(rank, gains.before(None))
         if self.remaining is not None:
             self.remaining.add(rank, gains.before(self.cut))
+
+    def receive(self, iteration: int, page: Page) -> None:
+        """Take over the page of an iteration that was reported to other books.
+
+        Args:
+            iteration: of which there is no page here yet.
+            page: belongs to this attempt from now on.
+        """
+        self.paged.add(iteration)
+        self._pages[iteration] = page
+        self.dirty.add(iteration)
+        self.conflicts += len(page.conflicts)
+        self.everything.add_page(page)
+        if self.remaining is not None and self.cut is not None and iteration < self.cut:
+            self.remaining.add_page(page)
+        for series in page.series:
+            if series not in self.seen:
+                self.seen[series] = Iterations()
+        self.judge(iteration)
 
     def commit(self, iteration: int, rank: int, microbatches: int) -> bool:
         """Take a rank's commit; False where it contradicts what is known, and changes nothing."""
@@ -291,10 +249,10 @@ class Attempt:
         if not page.counts_for_coverage:
             return
         self.covered.add(iteration)
+        for series in page.series:
+            self.seen[series].add(iteration)
         if page.worked:
             self.worked.add(iteration)
-            for series in page.series:
-                self.seen[series].add(iteration)
         if page.commits and (self.last_commit is None or iteration > self.last_commit):
             self.last_commit = iteration
         if page.complete(self.expected):

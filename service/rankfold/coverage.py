@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from itertools import accumulate, islice
 
-from rankfold.attempt import Attempt, Iterations
+from rankfold.attempt import Attempt
+from rankfold.iterations import Iterations
 from rankfold.ledger import Attempts, Ledger
 from rankfold.partial import MAX_INDEX
 
@@ -101,7 +102,7 @@ def coverage(ledger: Ledger, selection: Selection, listed: int = LISTED) -> Cove
     latest = judged[-1][0]
     found = Coverage(
         expected=latest.expected,
-        expected_known=latest.world_size is not None,
+        expected_known=latest.launch.world_size is not None,
         reporting=len(latest.reporters),
     )
     if found.reporting < found.expected:
@@ -164,14 +165,9 @@ def _incomplete(attempt: Attempt, iteration: int, series: Collection[str]) -> bo
 
 def _absent(attempt: Attempt, series: Collection[str], first: int, last: int) -> set[int]:
     """Return the iterations in which a rank worked but no rank reported one of the series."""
-    worked = len(attempt.worked.within(first, last))
-    absent: set[int] = set()
-    for name in series:
-        seen = attempt.seen.get(name, Iterations())
-        # Comparing lengths first keeps the usual case, nothing absent, free of a walk.
-        if len(seen.within(first, last)) < worked:
-            absent |= set(attempt.worked.between(first, last)).difference(seen)
-    return absent
+    nowhere = Iterations()
+    unseen = (attempt.worked.without(attempt.seen.get(name, nowhere)) for name in series)
+    return {iteration for gaps in unseen for iteration in gaps.between(first, last)}
 
 
 def missing_by_rank(
@@ -214,7 +210,7 @@ def _effective_series(judged: list[tuple[Attempt, int | None]], selection: Selec
 
 
 def _expected_ranks(attempt: Attempt) -> Collection[int]:
-    known = attempt.world_size is not None
+    known = attempt.launch.world_size is not None
     return range(attempt.expected) if known else sorted(attempt.reporters)
 
 

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from itertools import count
 from typing import Literal, NamedTuple
 
 from rankfold.attempt import Attempt, Shelf
-from rankfold.errors import Inconsistent, NotFound, TooLarge
+from rankfold.errors import NotFound
+from rankfold.facts import Facts
 from rankfold.fold import Fold, Place, ScalarFold, Table
+from rankfold.iterations import Iterations
 from rankfold.page import GLOBAL, Conflict, Sorted
 from rankfold.partial import picker
-from rankfold.rules import Rule, RuleSet
 from rankfold.scope import Gains
-from rankfold.wire import Receipt, Report, field_error
+from rankfold.wire import Receipt, Report
 
 Attempts = Literal["effective", "all"] | int
 
 KEPT_CONFLICTS = 100
 KEPT_ITERATIONS = 16
-MAX_NAMES = 2_000
 
 _states = count()
-
-
-class Binding(NamedTuple):
-    """How a scalar key is folded in this run: as it was first reported."""
-
-    rule: Rule
-    is_global: bool
 
 
 class ConflictNote(NamedTuple):
@@ -58,29 +50,37 @@ class Tally:
         self.conflicts += len(sorted_.conflicts)
 
 
-@dataclass
 class Ledger:
-    """Everything known of one run.
+    """Everything known of one run, or what one of its ranks has reported.
 
     Attributes:
         project: the run's project.
         run: its name.
-        rules: the rules in force, for the names of the keys.
+        facts: what is known of the run as a whole.
+        of: the rank whose books these are, `GLOBAL` for what belongs to no rank, or None for all.
         attempts: by number.
-        bindings: by scalar key, its rule.
         notes: the first conflicts, for people to look at.
         shelf: where pages are that are not in memory; without one, all are.
         version: a number that no other state of a ledger in this process has had.
     """
 
-    project: str
-    run: str
-    rules: RuleSet
-    attempts: dict[int, Attempt] = field(default_factory=dict)
-    bindings: dict[str, Binding] = field(default_factory=dict)
-    notes: list[ConflictNote] = field(default_factory=list)
-    shelf: Shelf | None = None
-    version: int = field(default_factory=partial(next, _states), compare=False)
+    def __init__(
+        self,
+        project: str,
+        run: str,
+        facts: Facts,
+        *,
+        of: int | None = None,
+        shelf: Shelf | None = None,
+    ) -> None:
+        self.project = project
+        self.run = run
+        self.facts = facts
+        self.of = of
+        self.shelf = shelf
+        self.attempts: dict[int, Attempt] = {}
+        self.notes: list[ConflictNote] = []
+        self.version = next(_states)
 
     def apply(self, report: Report, now: float, keep: int = KEPT_ITERATIONS) -> Receipt:
         """Take a whole report, or nothing of it.
@@ -93,31 +93,45 @@ class Ledger:
 
         Raises:
             Inconsistent: it contradicts the attempt's world size or the run's names.
-            TooLarge: the run would have more than `MAX_NAMES` series or keys.
+            TooLarge: the run would have too many names.
         """
-        self._check(report)
+        self.facts.check(report)
         return self.take(report, now, keep)
 
     def take(self, report: Report, now: float, keep: int = KEPT_ITERATIONS) -> Receipt:
         """Take a report that was applied before: what `apply` does after its checks."""
+        touched = report.iterations()
+        known = self.attempts.get(report.attempt)
+        size_before = known.launch.world_size if known else None
+        begins_lower = self.facts.learn(report, min(touched, default=None), now)
+        attempt = self.open_attempt(report.attempt)
+        if begins_lower:
+            self.heed_cuts()
+        if attempt.launch.world_size != size_before:
+            attempt.expect_more()
+        return self.enter(report, touched, now, keep)
+
+    def enter(self, report: Report, touched: set[int], now: float, keep: int) -> Receipt:
+        """Enter what belongs into these books of a report of which the facts were learned.
+
+        Args:
+            report: the whole of it.
+            touched: the iterations of which it speaks.
+            now: when it arrived, in seconds since the epoch.
+            keep: of how many of the newest iterations the contents stay known.
+        """
         self.version = next(_states)
-        attempt = self._attempt(report.attempt, now)
-        if attempt.world_size is None and report.world_size is not None:
-            attempt.set_world_size(report.world_size)
-        attempt.hear(report.rank, now, report.dropped, report.meta)
+        attempt = self.open_attempt(report.attempt)
         tally = Tally()
-        touched = {
-            *report.partials.iteration,
-            *report.scalars.iteration,
-            *(commit.iteration for commit in report.commits),
-        }
-        if touched:
-            self._reach(attempt, report.rank, min(touched), max(touched))
-        if len(report.partials):
-            self._take_partials(attempt, report, tally)
+        if self.of != GLOBAL:
+            attempt.hear(report.rank, now, report.dropped, max(touched, default=None))
+            if len(report.partials):
+                self._take_partials(attempt, report, tally)
+            self._take_commits(attempt, report)
         if len(report.scalars):
             self._take_scalars(attempt, report, tally)
-        self._take_commits(attempt, report)
+        if self.of is not None:
+            touched = {iteration for iteration in touched if iteration in attempt.paged}
         for iteration in touched:
             attempt.judge(iteration)
         attempt.fold_away(touched, keep)
@@ -129,10 +143,18 @@ class Ledger:
         Raises:
             NotFound: no report of that attempt has arrived.
         """
-        if number not in self.attempts:
-            raise NotFound(f"run {self.run!r} has no attempt {number}")
+        self.facts.finish(number, self.run)
         self.version = next(_states)
-        self.attempts[number].finished = True
+
+    def heed_cuts(self) -> None:
+        """Leave out of the effective folds what the facts say that later attempts superseded."""
+        for attempt in self.attempts.values():
+            self._heed_cut(attempt)
+
+    def _heed_cut(self, attempt: Attempt) -> None:
+        cut = self.facts.cut(attempt.number)
+        if cut is not None:
+            attempt.supersede(cut)
 
     @property
     def latest(self) -> Attempt:
@@ -142,7 +164,7 @@ class Ledger:
     @property
     def finished(self) -> bool:
         """Whether the latest attempt is finished."""
-        return self.latest.finished
+        return self.latest.launch.finished
 
     @property
     def last_report(self) -> float:
@@ -173,67 +195,24 @@ class Ledger:
             for a in self.chosen(attempts)
         )
 
-    def series_names(self) -> list[str]:
-        """Return the series that any attempt reported, sorted."""
-        return sorted({s for a in self.attempts.values() for s in a.seen})
-
-    def _attempt(self, number: int, now: float) -> Attempt:
+    def open_attempt(self, number: int) -> Attempt:
+        """Return an attempt that the facts know, to work on, a new one where there is none."""
         attempt = self.attempts.get(number)
         if attempt is None:
-            attempt = self.attempts[number] = self.new_attempt(number, now)
-            for later in sorted(self.attempts):
-                first = self.attempts[later].first_iteration
-                if later > number and first is not None:
-                    attempt.supersede(first)
+            attempt = self.attempts[number] = self.new_attempt(number)
+            self._heed_cut(attempt)
         return attempt
 
-    def new_attempt(self, number: int, now: float) -> Attempt:
+    def new_attempt(self, number: int) -> Attempt:
         """Return an empty attempt that finds its pages where this ledger keeps them."""
-        return Attempt(number, now, self.shelf)
-
-    def _check(self, report: Report) -> None:
-        """Refuse what contradicts the run, before anything is changed."""
-        attempt = self.attempts.get(report.attempt)
-        first = attempt.world_size if attempt else None
-        said = report.world_size
-        if first is not None and said is not None and said != first:
-            reason = f"{said}, but the attempt began with {first}"
-            raise Inconsistent([field_error(reason, "world_size")])
-        size = first if said is None else said
-        if size is not None:
-            # A size that is known already bounds the ranks that reported before.
-            earlier = attempt.reporters if attempt and first is None else ()
-            highest = max(report.rank, *earlier) if earlier else report.rank
-            if highest >= size:
-                where = "rank" if highest == report.rank else "world_size"
-                reason = f"rank {highest} is not below the world size {size}"
-                raise Inconsistent([field_error(reason, where)])
-        self._check_names(report)
-
-    def _check_names(self, report: Report) -> None:
-        """Refuse a scalar key that is also a key of a series: one name has one value."""
-        attempt = self.attempts.get(report.attempt)
-        new_series = set(report.partials.series).difference(attempt.seen if attempt else ())
-        new_keys = set(report.scalars.key).difference(self.bindings)
-        if not new_series and not new_keys:
-            return
-        known = self.series_names()
-        new_series.difference_update(known)
-        if max(len(known) + len(new_series), len(self.bindings) + len(new_keys)) > MAX_NAMES:
-            raise TooLarge(f"a run may have {MAX_NAMES} series and as many scalar keys")
-        owners = {
-            f"{series}_{key.suffix}": series
-            for series in [*known, *sorted(new_series)]
-            for key in self.rules.keys_of(series)
-        }
-        taken = sorted(owners.keys() & (new_keys | self.bindings.keys()))
-        if taken:
-            reason = f"the key {taken[0]!r} belongs to the series {owners[taken[0]]!r}"
-            raise Inconsistent([field_error(reason, "scalars" if new_keys else "partials")])
+        launch = self.facts.launches[number]
+        return Attempt(number, launch, self.shelf, alone=self.of is not None)
 
     def _take_partials(self, attempt: Attempt, report: Report, tally: Tally) -> None:
         rank, columns, gains = report.rank, report.partials, Gains()
         everything, detailed = columns.contents(), columns.detailed
+        for series in set(columns.series).difference(attempt.seen):
+            attempt.seen[series] = Iterations()
         for (iteration, series), rows in _groups(columns.iteration, columns.series):
             contents = picker(rows)(everything)
             sorted_ = attempt.open_page(iteration).enter_partials(rank, series, contents)
@@ -254,14 +233,16 @@ class Ledger:
 
     def _take_scalars(self, attempt: Attempt, report: Report, tally: Tally) -> None:
         columns = report.scalars
-        gains = {rank: Gains() for rank in (GLOBAL, report.rank)}
+        gains = {rank: Gains() for rank in (GLOBAL, report.rank) if self.of in (None, rank)}
         for (iteration, key, rule, is_global), rows in _groups(
             columns.iteration, columns.key, columns.rule, columns.is_global
         ):
             rank = GLOBAL if is_global else report.rank
+            if rank not in gains:
+                continue
             microbatches = [columns.microbatch[i] for i in rows]
             page = attempt.open_page(iteration)
-            if self.bindings.setdefault(key, Binding(rule, is_global)) == (rule, is_global):
+            if self.facts.bindings[key] == (rule, is_global):
                 contents = [
                     (columns.microbatch[i], columns.value[i], columns.weight[i], rule) for i in rows
                 ]
@@ -286,13 +267,6 @@ class Ledger:
             if not attempt.commit(commit.iteration, report.rank, commit.microbatches):
                 conflict = Conflict("commit", "", report.rank, commit.microbatches)
                 self._note(attempt, commit.iteration, conflict)
-
-    def _reach(self, attempt: Attempt, rank: int, lowest: int, highest: int) -> None:
-        """Note how far a rank is; a new first iteration supersedes what earlier attempts did."""
-        if attempt.reach(rank, lowest, highest):
-            for number, earlier in self.attempts.items():
-                if number < attempt.number:
-                    earlier.supersede(lowest)
 
     def _note(self, attempt: Attempt, iteration: int, conflict: Conflict) -> None:
         """Count a conflict once, however often it is sent."""

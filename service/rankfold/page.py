@@ -219,6 +219,39 @@ class Page:
         for _, key, scalar in self.scalar_cells():
             self.table.add_scalar(key, scalar)
 
+    def absorb(self, other: Page) -> None:
+        """Add the page of other ranks for the same iteration; they go on to share their cells."""
+        self.commits.update(other.commits)
+        for series, cells in other.series.items():
+            self.series.setdefault(series, {}).update(cells)
+        for key, values in other.scalars.items():
+            self.scalars.setdefault(key, {}).update(values)
+        self.conflicts |= other.conflicts
+        self.table.add(other.table)
+        for series, done in other._done.items():
+            self._done[series] = self._done.get(series, 0) + done
+        self._idle += other._idle
+
+    def speakers(self) -> set[int]:
+        """Return the ranks of which anything is known here, `GLOBAL` among them."""
+        return self.ranks() | self.commits.keys() | {c.rank for c in self.conflicts}
+
+    def of_rank(self, rank: int) -> Page:
+        """Return what is known of one rank alone, as a page that shares its cells."""
+        page = Page()
+        page.commits = {r: count for r, count in self.commits.items() if r == rank}
+        page.series = {s: {rank: cells[rank]} for s, cells in self.series.items() if rank in cells}
+        page.scalars = {
+            k: {rank: cells[rank]} for k, cells in self.scalars.items() if rank in cells
+        }
+        page.conflicts = {conflict for conflict in self.conflicts if conflict.rank == rank}
+        for series in page.series:
+            tokens = self.table.series[series].worst
+            mine = tuple(token for token in tokens if token.place.rank == rank)
+            page.table.series[series] = Fold(worst=mine)
+        page.recount()
+        return page
+
     def fold_away(self) -> bool:
         """Let go of contents that a fold of several holds; False where there was none.
 

@@ -65,6 +65,14 @@ class Report:
     def __len__(self) -> int:
         return len(self.partials) + len(self.scalars)
 
+    def iterations(self) -> set[int]:
+        """Return the iterations of which it speaks."""
+        return {
+            *self.partials.iteration,
+            *self.scalars.iteration,
+            *(commit.iteration for commit in self.commits),
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Receipt:

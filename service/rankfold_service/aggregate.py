@@ -112,7 +112,7 @@ class Aggregator:
 
         def read(store: Store) -> answers.TotalsAnswer:
             ledger = store.run(project, run)
-            keys = present.keys(ledger, ledger.totals(attempts, rank))
+            keys = present.keys(ledger.facts, ledger.totals(attempts, rank))
             return {
                 "project": project,
                 "run": run,
@@ -146,7 +146,7 @@ class Aggregator:
                     {
                         "iteration": item.iteration,
                         "complete": item.complete,
-                        "keys": present.values(present.keys(ledger, item.table), keys),
+                        "keys": present.values(present.keys(ledger.facts, item.table), keys),
                     }
                     for item in found[:limit]
                 ],
@@ -265,7 +265,7 @@ def _ranks(
 ) -> tuple[list[int], int | None]:
     """Return a page of the ranks that are expected or have reported; the world may be huge."""
     chosen = ledger.chosen(attempts)
-    expected = range(chosen[-1].world_size or 0)
+    expected = range(chosen[-1].launch.world_size or 0)
     others = {rank for attempt in chosen for rank in attempt.reporters if rank not in expected}
     start = 0 if after is None else after + 1
     rest = chain(expected[start:], sorted(rank for rank in others if rank >= start))
@@ -285,5 +285,5 @@ def _rank(ledger: Ledger, attempts: Attempts, rank: int, owed: list[Missing]) ->
         "last_report": reporter.last_report if reporter else None,
         "dropped": reporter.dropped if reporter else 0,
         "missing": [present.missing(m) for m in owed],
-        "keys": present.values(present.keys(ledger, ledger.totals(attempts, rank)), ()),
+        "keys": present.values(present.keys(ledger.facts, ledger.totals(attempts, rank)), ()),
     }

@@ -9,9 +9,10 @@ from typing import NamedTuple, Protocol
 
 from rankfold import answers
 from rankfold.coverage import LISTED, Selection, coverage
+from rankfold.facts import Binding
 from rankfold.fold import Fold, Table
 from rankfold.gate import Evidence, Gate, Policy, Verdict, evaluate, in_progress
-from rankfold.ledger import Attempts, Binding, ConflictNote, Ledger
+from rankfold.ledger import Attempts, ConflictNote, Ledger
 from rankfold.reading import newest_complete, range_totals, settled_series
 from rankfold.rules import RuleSet
 from rankfold_service import present
@@ -141,7 +142,7 @@ class Judge:
             "run": ledger.run,
             "state": state,
             "attempts": [present.attempt(a) for a in ledger.chosen("all")],
-            "world_size": ledger.latest.world_size,
+            "world_size": ledger.latest.launch.world_size,
             "last_iteration": present.last_iteration(ledger),
             "last_report": ledger.last_report,
             "gate": self._live(ledger, state)[0].gate.value,
@@ -233,8 +234,8 @@ class Judge:
         return RunSnapshot(
             project=ledger.project,
             run=ledger.run,
-            rules=ledger.rules,
-            bindings=dict(ledger.bindings),
+            rules=ledger.facts.rules,
+            bindings=dict(ledger.facts.bindings),
             totals=ledger.totals("all"),
             newest=newest.table if newest else Table(),
             iteration=present.last_iteration(ledger),
@@ -271,4 +272,4 @@ def _dropped(ledger: Ledger, attempts: Attempts) -> int:
 
 def _notes(ledger: Ledger, attempts: Attempts) -> list[ConflictNote]:
     chosen = {a.number for a in ledger.chosen(attempts)}
-    return [note for note in ledger.notes if note.attempt in chosen]
+    return sorted(note for note in ledger.notes if note.attempt in chosen)

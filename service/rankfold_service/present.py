@@ -9,8 +9,9 @@ from rankfold import answers
 from rankfold.attempt import Attempt
 from rankfold.coverage import LISTED, Coverage, Missing
 from rankfold.exact import from_units
+from rankfold.facts import Binding
 from rankfold.fold import Fold, ScalarFold, Table, WorstToken
-from rankfold.ledger import Binding, ConflictNote, Ledger
+from rankfold.ledger import ConflictNote, Ledger
 from rankfold.page import GLOBAL
 from rankfold.partial import number_to_json
 from rankfold.rules import Key, Rule, RuleSet, read_scalar, read_series
@@ -78,17 +79,17 @@ def attempt(attempt: Attempt) -> answers.AttemptAnswer:
     """Describe one launch of a run."""
     return {
         "attempt": attempt.number,
-        "world_size": attempt.world_size,
-        "finished": attempt.finished,
-        "first_report": attempt.first_report,
+        "world_size": attempt.launch.world_size,
+        "finished": attempt.launch.finished,
+        "first_report": attempt.launch.first_report,
         "last_report": attempt.last_report,
-        "first_iteration": attempt.first_iteration,
+        "first_iteration": attempt.launch.first_iteration,
         "last_iteration": attempt.last_iteration,
         "superseded_from": attempt.cut,
         "reporting": len(attempt.reporters),
         "dropped": attempt.dropped,
         "conflicts": attempt.conflicts,
-        "meta": attempt.meta,
+        "meta": attempt.launch.meta,
     }
 
 

@@ -36,14 +36,14 @@ def about(ledger: Ledger) -> dict[str, Any]:
             for policy in (Policy(), Policy(live=True), Policy(allow_absent=True))
         ],
         "totals": [
-            [repr(key) for key in present.keys(ledger, ledger.totals(attempts, rank))]
+            [repr(key) for key in present.keys(ledger.facts, ledger.totals(attempts, rank))]
             for attempts in chosen
             for rank in ranks
         ],
-        "range": [repr(key) for key in present.keys(ledger, range_totals(ledger, ends))],
+        "range": [repr(key) for key in present.keys(ledger.facts, range_totals(ledger, ends))],
         "iterations": [
             [
-                (i.iteration, i.complete, [repr(k) for k in present.keys(ledger, i.table)])
+                (i.iteration, i.complete, [repr(k) for k in present.keys(ledger.facts, i.table)])
                 for i in iterations(ledger, Selection(attempts=attempts), rank, 100)
             ]
             for attempts in chosen

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 
 from contract.answering import about
+from rankfold.facts import Facts
 from rankfold.ledger import Ledger
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt
@@ -14,7 +15,7 @@ from unit.core.worlds import Parts, one_report, worlds
 
 def new_ledger() -> Ledger:
     """Return an empty run."""
-    return Ledger("default", "run", RuleSet())
+    return Ledger("default", "run", Facts(RuleSet()))
 
 
 @settings(max_examples=100, deadline=None)

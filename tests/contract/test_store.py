@@ -66,7 +66,7 @@ def test_store_answers_the_case_as_expected(store: Store, case: dict) -> None:
     """Each case from a public bug report gives its right totals and verdict."""
     take(store, *(report(run="case", **body) for body in case["reports"]))
     ledger = store.run("cases", "case")
-    keys = {key.name: key.value for key in present.keys(ledger, ledger.totals("effective"))}
+    keys = {key.name: key.value for key in present.keys(ledger.facts, ledger.totals("effective"))}
     assert keys == case["expect"]["keys"]
     if "gate" in case["expect"]:
         gate = Judge(Ages(), lambda: 0.0).gate(ledger, Selection(attempts="all"), Policy())

@@ -92,7 +92,8 @@ def test_disk_that_does_not_get_done_loses_and_doubles_nothing(tmp_path: Path) -
 def answers(ledger: Ledger) -> JsonObject:
     """Return what a run's totals are, and the times that its attempts show."""
     totals = {
-        key.name: present.key_answer(key) for key in present.keys(ledger, ledger.totals("all"))
+        key.name: present.key_answer(key)
+        for key in present.keys(ledger.facts, ledger.totals("all"))
     }
     return {"totals": totals, "attempts": [present.attempt(a) for a in ledger.chosen("all")]}
 

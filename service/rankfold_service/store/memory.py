@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rankfold.errors import NotFound, RankfoldError, RequestError
+from rankfold.facts import Facts
 from rankfold.ledger import KEPT_ITERATIONS, Ledger
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
@@ -27,7 +28,7 @@ class MemoryStore:
 
     def open_ledger(self, project: str, run: str) -> Ledger:
         """Return a run's ledger, a new one where the run is not known yet."""
-        return self.ledgers.get((project, run)) or Ledger(project, run, self.rules)
+        return self.ledgers.get((project, run)) or Ledger(project, run, Facts(self.rules))
 
     def apply(self, report: Report, now: float) -> Receipt:
         """Take one report whole; a run becomes known only with its first good one."""

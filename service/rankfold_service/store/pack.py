@@ -5,22 +5,32 @@ What every cell or fold has is a column; what few have, and what has no fixed si
 
 from __future__ import annotations
 
-import zlib
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
 
-from rankfold.attempt import Attempt, Iterations, Reporter, Shelf
-from rankfold.fold import Fold, Moments, Place, ScalarFold, Table, WorstToken
-from rankfold.ledger import Binding, ConflictNote, Ledger
+from rankfold.attempt import Attempt, Reporter, Shelf
+from rankfold.facts import Binding, Facts, Launch
+from rankfold.fold import Fold, Table
+from rankfold.iterations import Iterations
+from rankfold.ledger import ConflictNote, Ledger
 from rankfold.microbatches import Microbatches
 from rankfold.page import Cell, Conflict, Page
 from rankfold.rules import Rule, RuleSet
 from rankfold.scope import Scope
-from rankfold_service.store.columns import ColumnReader, anything, doubles, exact, integers
-from rankfold_service.store.record import pack_worst, unpack_worst
-
-_PLAIN = b"\0"  # compressed data begins with an x
+from rankfold_service.store.columns import ColumnReader, anything, doubles, encode, integers
+from rankfold_service.store.folds import (
+    compressed,
+    joined,
+    pack_folds,
+    pack_scalar_folds,
+    pack_tokens,
+    reader,
+    unpack_folds,
+    unpack_scalar_folds,
+    unpack_tokens,
+)
 
 Cells = Sequence[tuple[int, str, Cell[Any]]]
 
@@ -31,18 +41,18 @@ def pack_page(page: Page) -> bytes:
     scalars = [(r, key, c) for key, ranks in page.scalars.items() for r, c in ranks.items()]
     partials, values = _rows(series, 6), _rows(scalars, 4)
     # What still has contents is written again soon, and they hardly compress.
-    pack = _plain if any(partials) or any(values) else _compress
-    return pack(
+    join = joined if any(partials) or any(values) else compressed
+    return join(
         integers([*page.commits]),
         integers([*page.commits.values()]),
         anything([_flat(page.series), _flat(page.scalars), sorted(page.conflicts)]),
-        anything([[s, _tokens(f.worst)] for s, f in page.table.series.items() if f.worst]),
+        anything([[s, pack_tokens(f.worst)] for s, f in page.table.series.items() if f.worst]),
         _cells(series),
-        *_folds([cell.fold for _, _, cell in series]),
+        *pack_folds([cell.fold for _, _, cell in series]),
         *(integers(column) for column in partials[:4]),
         *(doubles(column) for column in partials[4:]),
         _cells(scalars),
-        *_scalar_folds([cell.fold for _, _, cell in scalars]),
+        *pack_scalar_folds([cell.fold for _, _, cell in scalars]),
         integers(values[0]),
         doubles(values[1]),
         integers(values[2]),
@@ -52,18 +62,18 @@ def pack_page(page: Page) -> bytes:
 
 def unpack_page(data: bytes) -> Page:
     """Return the page that `pack_page` was given."""
-    read = _reader(data)
+    read = reader(data)
     page = Page()
     page.commits = dict(zip(read.column(), read.column(), strict=True))
     series, scalars, conflicts = read.column()
     page.conflicts = {Conflict(*c) for c in conflicts}
-    page.table.series = {s: Fold(worst=_untokens(tokens)) for s, tokens in read.column()}
+    page.table.series = {s: Fold(worst=unpack_tokens(tokens)) for s, tokens in read.column()}
     known, kept = _unpack_cells(read)
-    folds = _unfolds(read)
+    folds = unpack_folds(read)
     partials = zip(*(read.column() for _ in range(6)), strict=True)
     page.series = _deep(series, known, kept, folds, partials)
     known, kept = _unpack_cells(read)
-    scalar_folds = _unscalar_folds(read)
+    scalar_folds = unpack_scalar_folds(read)
     columns = [read.column() for _ in range(4)]
     values = zip(*columns[:3], map(Rule, columns[3]), strict=True)
     page.scalars = _deep(scalars, known, kept, scalar_folds, values)
@@ -84,7 +94,7 @@ def _rows(cells: Cells, width: int) -> list[Sequence[Any]]:
 def _cells(cells: Cells) -> bytes:
     """Return what cells have besides their folds and contents."""
     known = [cell.known for _, _, cell in cells]
-    odd = [[i, _runs(k)] for i, k in enumerate(known) if k.highest >= len(k)]
+    odd = [[i, Iterations(k).runs()] for i, k in enumerate(known) if k.highest >= len(k)]
     return b"".join(
         (
             integers([*map(len, known)]),
@@ -98,7 +108,7 @@ def _unpack_cells(read: ColumnReader) -> tuple[list[Microbatches], list[int]]:
     counts, kept = read.column(), read.column()
     known = [*map(Microbatches.first, counts)]
     for index, runs in read.column():
-        known[index] = Microbatches(_unruns(runs))
+        known[index] = Microbatches(Iterations.of_runs(runs))
     return known, kept
 
 
@@ -124,46 +134,91 @@ def _cell(known: Microbatches, kept: int, fold: Any, rows: Iterator[Any]) -> Cel
 def pack_ledger(ledger: Ledger) -> bytes:
     """Return a ledger without its pages as bytes."""
     attempts = list(ledger.attempts.values())
-    head = [ledger.bindings, ledger.notes, [_attempt(a) for a in attempts]]
-    return _compress(
-        anything(head),
-        *(part for attempt in attempts for part in _attempt_columns(attempt)),
-    )
+    heads = [{**_launch(a.number, a.launch), **_attempt(a)} for a in attempts]
+    return compressed(anything([ledger.facts.bindings, ledger.notes, heads]), *_columns(attempts))
 
 
 def unpack_ledger(data: bytes, project: str, run: str, rules: RuleSet, shelf: Shelf) -> Ledger:
     """Return the ledger that `pack_ledger` was given; its pages are on the shelf."""
-    read = _reader(data)
+    read = reader(data)
     bindings, notes, attempts = read.column()
-    ledger = Ledger(project, run, rules, shelf=shelf)
-    ledger.bindings = {k: Binding(Rule(r), g) for k, (r, g) in bindings.items()}
-    ledger.notes = [ConflictNote(a, i, Conflict(*c), w) for a, i, c, w in notes]
-    for entry in attempts:
-        attempt = ledger.new_attempt(entry["number"], entry["first_report"])
-        _fill_attempt(attempt, entry, read)
-        ledger.attempts[attempt.number] = attempt
+    facts = Facts(rules, bindings=_bindings(bindings))
+    facts.launches = {plain["number"]: unpack_launch(plain) for plain in attempts}
+    facts.series = {series for plain in attempts for series in plain["seen"]}
+    ledger = Ledger(project, run, facts, shelf=shelf)
+    _fill(ledger, notes, attempts, read)
+    for attempt in ledger.attempts.values():
+        attempt.launch.highest_rank = max(attempt.reporters, default=-1)
     return ledger
+
+
+def pack_share(ledger: Ledger) -> bytes:
+    """Return the books of one rank, without its pages and without the facts, as bytes."""
+    attempts = list(ledger.attempts.values())
+    head = anything([ledger.notes, [_attempt(a) for a in attempts]])
+    return joined(head, *_columns(attempts))
+
+
+def unpack_share(data: bytes, ledger: Ledger) -> None:
+    """Fill empty books of one rank with what `pack_share` was given."""
+    read = reader(data)
+    notes, attempts = read.column()
+    _fill(ledger, notes, attempts, read)
+
+
+def pack_facts(facts: Facts) -> bytes:
+    """Return what is known of a run as a whole as bytes."""
+    launches = [
+        {**_launch(number, launch), "highest_rank": launch.highest_rank}
+        for number, launch in facts.launches.items()
+    ]
+    return encode([launches, facts.bindings, sorted(facts.series)])
+
+
+def unpack_facts(data: bytes, rules: RuleSet) -> Facts:
+    """Return the facts that `pack_facts` was given."""
+    launches, bindings, series = json.loads(data)
+    facts = Facts(rules, bindings=_bindings(bindings), series=set(series))
+    for plain in launches:
+        launch = facts.launches[plain["number"]] = unpack_launch(plain)
+        launch.highest_rank = plain["highest_rank"]
+    return facts
+
+
+def _bindings(plain: dict[str, Any]) -> dict[str, Binding]:
+    return {key: Binding(Rule(rule), is_global) for key, (rule, is_global) in plain.items()}
+
+
+_LAUNCH = ("first_report", "world_size", "meta", "finished", "first_iteration")
+
+
+def _launch(number: int, launch: Launch) -> dict[str, Any]:
+    return {"number": number, **{name: getattr(launch, name) for name in _LAUNCH}}
+
+
+def unpack_launch(plain: dict[str, Any]) -> Launch:
+    """Return what is known of an attempt as a whole, from what JSON holds of it."""
+    return Launch(*(plain[name] for name in _LAUNCH))
 
 
 def _attempt(attempt: Attempt) -> dict[str, Any]:
     return {
         "number": attempt.number,
-        "world_size": attempt.world_size,
-        "meta": attempt.meta,
-        "finished": attempt.finished,
-        "first_report": attempt.first_report,
         "conflicts": attempt.conflicts,
-        "first_iteration": attempt.first_iteration,
         "cut": attempt.cut,
         "remains": attempt.remaining is not None,
-        "paged": _runs(attempt.paged),
-        "covered": _runs(attempt.covered),
-        "worked": _runs(attempt.worked),
-        "seen": {series: _runs(seen) for series, seen in attempt.seen.items()},
-        "incomplete": _runs(sorted(attempt.incomplete)),
+        "paged": attempt.paged.runs(),
+        "covered": attempt.covered.runs(),
+        "worked": attempt.worked.runs(),
+        "seen": {series: seen.runs() for series, seen in attempt.seen.items()},
+        "incomplete": Iterations(sorted(attempt.incomplete)).runs(),
         "last_commit": attempt.last_commit,
         "horizon": attempt.horizon,
     }
+
+
+def _columns(attempts: Sequence[Attempt]) -> Iterator[bytes]:
+    return (part for attempt in attempts for part in _attempt_columns(attempt))
 
 
 def _attempt_columns(attempt: Attempt) -> Iterator[bytes]:
@@ -177,21 +232,25 @@ def _attempt_columns(attempt: Attempt) -> Iterator[bytes]:
         yield from _scope(attempt.remaining)
 
 
+def _fill(ledger: Ledger, notes: list[Any], attempts: list[Any], read: ColumnReader) -> None:
+    ledger.notes = [ConflictNote(a, i, Conflict(*c), w) for a, i, c, w in notes]
+    for plain in attempts:
+        attempt = ledger.attempts[plain["number"]] = ledger.new_attempt(plain["number"])
+        _fill_attempt(attempt, plain, read)
+
+
 def _fill_attempt(attempt: Attempt, plain: dict[str, Any], read: ColumnReader) -> None:
-    for name in (
-        *("world_size", "meta", "finished", "conflicts"),
-        *("first_iteration", "cut", "last_commit", "horizon"),
-    ):
+    for name in ("conflicts", "cut", "last_commit", "horizon"):
         setattr(attempt, name, plain[name])
     ranks, *rest = (read.column() for _ in range(4))
     attempt.reporters = dict(zip(ranks, map(Reporter, *rest), strict=True))
     attempt.everything = _unscope(read)
     attempt.remaining = _unscope(read) if plain["remains"] else None
-    attempt.paged = _unruns(plain["paged"])
-    attempt.covered = _unruns(plain["covered"])
-    attempt.worked = _unruns(plain["worked"])
-    attempt.seen = {series: _unruns(seen) for series, seen in plain["seen"].items()}
-    attempt.incomplete = set(_unruns(plain["incomplete"]))
+    attempt.paged = Iterations.of_runs(plain["paged"])
+    attempt.covered = Iterations.of_runs(plain["covered"])
+    attempt.worked = Iterations.of_runs(plain["worked"])
+    attempt.seen = {series: Iterations.of_runs(seen) for series, seen in plain["seen"].items()}
+    attempt.incomplete = set(Iterations.of_runs(plain["incomplete"]))
 
 
 def _scope(scope: Scope) -> Iterator[bytes]:
@@ -202,14 +261,14 @@ def _scope(scope: Scope) -> Iterator[bytes]:
     yield anything([*scope.table.scalars])
     yield anything(_places([t.series for t in tables], scope.table.series))
     yield anything(_places([t.scalars for t in tables], scope.table.scalars))
-    yield from _folds([fold for table in tables for fold in table.series.values()])
-    yield from _scalar_folds([fold for table in tables for fold in table.scalars.values()])
+    yield from pack_folds([fold for table in tables for fold in table.series.values()])
+    yield from pack_scalar_folds([fold for table in tables for fold in table.scalars.values()])
 
 
 def _unscope(read: ColumnReader) -> Scope:
     scope = Scope()
     ranks, series, keys, in_series, in_keys = (read.column() for _ in range(5))
-    folds, scalars = iter(_unfolds(read)), iter(_unscalar_folds(read))
+    folds, scalars = iter(unpack_folds(read)), iter(unpack_scalar_folds(read))
     tables = [Table() for _ in range(1 + len(ranks))]
     for table, has_series, has_keys in zip(tables, in_series, in_keys, strict=True):
         table.series = {series[i]: next(folds) for i in has_series}
@@ -223,102 +282,3 @@ def _places(tables: Sequence[dict[str, Any]], names: Iterable[str]) -> list[list
     """Return, of each table, where its names stand among all names."""
     index = {name: i for i, name in enumerate(names)}
     return [[index[name] for name in table] for table in tables]
-
-
-def _folds(folds: Sequence[Fold]) -> list[bytes]:
-    """Return folds as columns; the optional fields, which few have, by index."""
-    columns: list[Sequence[Any]] = [*zip(*folds, strict=True)] if folds else [()] * 11
-    sums, maxima, minima, moments, ulp_max, total, worst = columns[4:]
-    extra = [[i, m.positions, m.sum, m.sum_sq] for i, m in enumerate(moments) if m]
-    found, positions, sum_, sum_sq = zip(*extra, strict=True) if extra else [()] * 4
-    tokens = [[i, _tokens(w)] for i, w in enumerate(worst) if w]
-    return [
-        *map(integers, columns[:4]),
-        exact(sums),
-        doubles(maxima),
-        doubles(minima),
-        integers(found),
-        integers(positions),
-        exact(sum_),
-        exact(sum_sq),
-        integers(ulp_max),
-        integers(total),
-        anything(tokens),
-    ]
-
-
-def _unfolds(read: ColumnReader) -> list[Fold]:
-    partials, valid, count, nonfinite = (read.column() for _ in range(4))
-    sums, maxima, minima = read.exact(), read.column(), read.column()
-    moments: list[Moments | None] = [None] * len(partials)
-    found, positions = read.column(), read.column()
-    for index, *of_it in zip(found, positions, read.exact(), read.exact(), strict=True):
-        moments[index] = Moments(*of_it)
-    ulp_max, total = read.column(), read.column()
-    worst: list[tuple[WorstToken, ...]] = [()] * len(partials)
-    for index, tokens in read.column():
-        worst[index] = _untokens(tokens)
-    columns = (partials, valid, count, nonfinite, sums, maxima, minima, moments)
-    return [*map(Fold, *columns, ulp_max, total, worst)]
-
-
-def _tokens(worst: Iterable[WorstToken]) -> list[Any]:
-    return [[token.place, pack_worst(token.worst)] for token in worst]
-
-
-def _untokens(plain: Iterable[Any]) -> tuple[WorstToken, ...]:
-    return tuple(WorstToken.of(Place(*place), unpack_worst(worst)) for place, worst in plain)
-
-
-def _scalar_folds(folds: Sequence[ScalarFold]) -> list[bytes]:
-    columns: list[Sequence[Any]] = [*zip(*folds, strict=True)] if folds else [()] * 8
-    values, nonfinite, weight, sums, weighted, maxima, minima, last = columns
-    return [
-        *map(integers, (values, nonfinite, weight)),
-        exact(sums),
-        exact(weighted),
-        doubles(maxima),
-        doubles(minima),
-        anything(last),
-    ]
-
-
-def _unscalar_folds(read: ColumnReader) -> list[ScalarFold]:
-    values, nonfinite, weight = (read.column() for _ in range(3))
-    sums, weighted = read.exact(), read.exact()
-    maxima, minima = read.column(), read.column()
-    last = [pair and (Place(*pair[0]), pair[1]) for pair in read.column()]
-    return [*map(ScalarFold, values, nonfinite, weight, sums, weighted, maxima, minima, last)]
-
-
-def _runs(ascending: Iterable[int]) -> list[list[int]]:
-    """Return ascending numbers as [first, last] runs: most of them follow each other."""
-    runs: list[list[int]] = []
-    for number in ascending:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return runs
-
-
-def _unruns(runs: list[list[int]]) -> Iterations:
-    return Iterations(i for first, last in runs for i in range(first, last + 1))
-
-
-def _compress(*parts: bytes) -> bytes:
-    return zlib.compress(b"".join(parts), 1)
-
-
-def _plain(*parts: bytes) -> bytes:
-    data = b"".join(parts)
-    return _PLAIN + zlib.crc32(data).to_bytes(4, "little") + data
-
-
-def _reader(data: bytes) -> ColumnReader:
-    if not data.startswith(_PLAIN):
-        return ColumnReader(zlib.decompress(data))
-    checksum, columns = data[1:5], data[5:]
-    if zlib.crc32(columns).to_bytes(4, "little") != checksum:
-        raise ValueError("the checksum does not fit")
-    return ColumnReader(columns)

@@ -6,21 +6,20 @@ import json
 import zlib
 from typing import Any
 
-from rankfold.attempt import Iterations, Reporter
+from rankfold.attempt import Reporter
+from rankfold.facts import Binding, Facts
 from rankfold.fold import Fold, Moments, Place, ScalarFold, Table, WorstToken
-from rankfold.ledger import Binding, ConflictNote, Ledger
+from rankfold.iterations import Iterations
+from rankfold.ledger import ConflictNote, Ledger
 from rankfold.microbatches import Microbatches
 from rankfold.page import Cell, Conflict, Page
 from rankfold.rules import Rule, RuleSet
 from rankfold.scope import Scope
-from rankfold_service.store.pack import pack_ledger, pack_page
+from rankfold_service.store.pack import pack_ledger, pack_page, unpack_launch
 from rankfold_service.store.record import unpack_worst
 
 # What an attempt had under the same name and in the same form.
-_KEPT = (
-    *("world_size", "meta", "finished", "conflicts"),
-    *("first_iteration", "cut", "last_commit", "horizon"),
-)
+_KEPT = ("conflicts", "cut", "last_commit", "horizon")
 
 
 def page_of_schema_1(body: bytes) -> bytes:
@@ -45,11 +44,13 @@ def page_of_schema_1(body: bytes) -> bytes:
 def head_of_schema_1(head: bytes) -> bytes:
     """Return a run without its pages of schema 1 as schema 2 has it."""
     plain = json.loads(zlib.decompress(head))
-    ledger = Ledger("", "", RuleSet())
-    ledger.bindings = {k: Binding(Rule(r), g) for k, (r, g) in plain["bindings"].items()}
+    facts = Facts(RuleSet())
+    facts.bindings = {k: Binding(Rule(r), g) for k, (r, g) in plain["bindings"].items()}
+    ledger = Ledger("", "", facts)
     ledger.notes = [ConflictNote(a, i, Conflict(*c), w) for a, i, c, w in plain["notes"]]
     for entry in plain["attempts"]:
-        attempt = ledger.new_attempt(entry["number"], entry["first_report"])
+        facts.launches[entry["number"]] = unpack_launch(entry)
+        attempt = ledger.new_attempt(entry["number"])
         ledger.attempts[attempt.number] = attempt
         for name in _KEPT:
             setattr(attempt, name, entry[name])
@@ -105,4 +106,4 @@ def _exact(pair: list[int]) -> int:
 
 
 def _numbers(runs: list[list[int]]) -> Iterations:
-    return Iterations(i for first, last in runs for i in range(first, last + 1))
+    return Iterations.of_runs(runs)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from rankfold.errors import RankfoldError, RequestError, StoreUnavailable
+from rankfold.facts import Facts
 from rankfold.ledger import KEPT_ITERATIONS, Ledger
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
@@ -182,7 +183,7 @@ class SqliteStore(MemoryStore):
     def open_ledger(self, project: str, run: str) -> Ledger:
         """Return a run's ledger, a new one that finds its pages here where there is none."""
         known = self.ledgers.get((project, run))
-        return known or Ledger(project, run, self.rules, shelf=self._shelf((project, run)))
+        return known or Ledger(project, run, Facts(self.rules), shelf=self._shelf((project, run)))
 
     def _shelf(self, name: Name) -> PackedShelf:
         """Return a new shelf for a run's pages."""

@@ -9,8 +9,10 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 from rankfold import reading
-from rankfold.attempt import Iterations
+from rankfold.attempt import Attempt
 from rankfold.coverage import Selection, coverage
+from rankfold.facts import Facts
+from rankfold.iterations import Iterations
 from rankfold.ledger import Ledger
 from rankfold.page import Page
 from rankfold.partial import PartialColumns, Worst, number_from_json
@@ -105,7 +107,7 @@ def report_of_json(body: Mapping[str, Any]) -> Report:
 
 def ledger_of(*reports: Report, rules: RuleSet | None = None) -> Ledger:
     """Return a ledger that has taken these reports at second 1, 2, 3 and so on."""
-    ledger = Ledger("default", "run", rules or RuleSet())
+    ledger = Ledger("default", "run", Facts(rules or RuleSet()))
     for number, item in enumerate(reports, 1):
         ledger.apply(item, float(number))
     return ledger
@@ -144,7 +146,7 @@ class Shelf:
 
     def ledger(self) -> Ledger:
         """Return an empty ledger that finds its pages here."""
-        return Ledger("default", "run", RuleSet(), shelf=self)
+        return Ledger("default", "run", Facts(RuleSet()), shelf=self)
 
 
 def plain(value: Any) -> Any:
@@ -162,8 +164,8 @@ def plain(value: Any) -> Any:
         return {name: plain(getattr(value, name)) for name in compared}
     if hasattr(value, "__slots__") and not isinstance(value, Worst):
         return {name: plain(getattr(value, name)) for name in value.__slots__}
-    if hasattr(value, "reporters"):
-        return {name: plain(item) for name, item in vars(value).items()}
+    if isinstance(value, Attempt | Ledger):
+        return {name: plain(item) for name, item in vars(value).items() if name != "version"}
     return repr(value)
 
 
@@ -171,10 +173,16 @@ def picture(ledger: Ledger) -> dict[str, Any]:
     """Return every answer that a ledger gives, plain: what must not depend on how it came."""
     views: dict[str, Any] = {
         "conflicts": ledger.conflicts,
-        "series": ledger.series_names(),
+        "series": sorted(ledger.facts.series),
         "newest": plain(reading.newest_complete(ledger)),
         "attempts": {
-            number: (a.expected, a.first_iteration, a.last_iteration, a.cut, plain(a.covered))
+            number: (
+                a.expected,
+                a.launch.first_iteration,
+                a.last_iteration,
+                a.cut,
+                plain(a.covered),
+            )
             for number, a in ledger.attempts.items()
         },
     }

@@ -3,73 +3,43 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from rankfold.attempt import Attempt, Iterations
+from rankfold.attempt import Attempt
+from rankfold.facts import Launch
 from rankfold.fold import Fold, Place, ScalarFold
 from rankfold.page import GLOBAL, Page
 from rankfold.rules import Rule
 from rankfold.scope import Gains
-from rankfold.wire import MAX_META
 from unit.core.builders import Shelf, dirty, ledger_of, partial, plain, report
 
-some = st.lists(st.integers(0, 12), max_size=15)
-bound = st.none() | st.integers(-2, 14)
 
-
-@given(some, bound, bound)
-def test_iterations_are_a_sorted_set(
-    numbers: list[int], first: int | None, last: int | None
-) -> None:
-    """Any entering order gives the ascending set, and any range of it, empty ones too."""
-    found = Iterations()
-    for number in numbers:
-        found.add(number)
-    ascending = sorted(set(numbers))
-    low = -1 if first is None else first
-    high = 99 if last is None else last
-    inside = [n for n in ascending if low <= n <= high]
-    assert list(found) == list(Iterations(ascending)) == ascending
-    assert list(found.descending()) == ascending[::-1]
-    assert list(found.between(first, last)) == inside
-    assert [found.at(i) for i in found.within(first, last)] == inside
-    assert len(found) == len(ascending)
-    assert [n for n in range(-1, 14) if n in found] == ascending
+def new_attempt() -> Attempt:
+    """Return an attempt that nobody has reported to."""
+    return Attempt(0, Launch(5.0))
 
 
 def test_attempt_knows_its_reporters() -> None:
     """The last report is the latest of any rank; what was dropped adds up and never falls."""
-    attempt = Attempt(0, 5.0)
+    attempt = new_attempt()
     assert (attempt.last_report, attempt.expected, attempt.dropped) == (5.0, 0, 0)
-    attempt.hear(0, 9.0, 2, {})
-    attempt.hear(1, 7.0, 1, {})
-    attempt.hear(0, 6.0, 1, {})
+    attempt.hear(0, 9.0, 2, 6)
+    attempt.hear(1, 7.0, 1, None)
+    attempt.hear(0, 6.0, 1, 5)
     assert (attempt.last_report, attempt.expected, attempt.dropped) == (9.0, 2, 3)
-    attempt.set_world_size(4)
+    assert [attempt.reporters[rank].last_iteration for rank in (0, 1)] == [6, None]
+    attempt.launch.world_size = 4
     assert attempt.expected == 4
 
 
-def test_attempt_keeps_the_first_meta_of_each_name_up_to_a_limit() -> None:
-    """The first value of a name stays, and no more than the limit are kept."""
-    attempt = Attempt(0, 1.0)
-    attempt.hear(0, 1.0, 0, {"dtype": "bf16"})
-    attempt.hear(1, 2.0, 0, {"dtype": "fp32", **{f"n{i}": "x" for i in range(MAX_META)}})
-    assert attempt.meta == {"dtype": "bf16", **{f"n{i}": "x" for i in range(MAX_META - 1)}}
-
-
-def test_attempt_notes_how_far_each_rank_is() -> None:
-    """A rank's last iteration never falls; a lower first iteration is news."""
-    attempt = Attempt(0, 1.0)
-    attempt.hear(0, 1.0, 0, {})
-    news = [attempt.reach(0, low, high) for low, high in ((5, 6), (5, 5), (7, 9), (2, 3))]
-    assert news == [True, False, False, True]
-    assert (attempt.first_iteration, attempt.reporters[0].last_iteration) == (2, 9)
+def test_attempt_of_one_rank_alone_expects_no_other() -> None:
+    """However large the world is, these books are of one rank."""
+    alone = Attempt(0, Launch(5.0, world_size=4), alone=True)
+    assert alone.expected == 1
 
 
 def test_attempt_without_anything_has_nothing_to_read() -> None:
     """No iteration, no complete one, no cut."""
-    attempt = Attempt(0, 1.0)
+    attempt = new_attempt()
     assert attempt.last_iteration is None
     assert attempt.newest_complete() is None
     assert attempt.last_effective is None
@@ -88,7 +58,7 @@ def test_attempt_is_wholly_superseded_from_its_first_iteration_on(cut: int, whol
 
 def test_attempt_that_reported_no_iteration_is_superseded_by_any() -> None:
     """There is nothing of it that could stay."""
-    attempt = Attempt(0, 1.0)
+    attempt = new_attempt()
     attempt.supersede(7)
     assert attempt.wholly_superseded is True
 
@@ -105,7 +75,7 @@ def test_attempt_supersedes_from_the_lowest_cut() -> None:
 
 def test_attempt_folds_late_arrivals_into_what_they_belong_to() -> None:
     """What arrives for a superseded iteration counts in everything, and nowhere else."""
-    attempt = Attempt(0, 1.0)
+    attempt = new_attempt()
     attempt.supersede(3)
     for iteration in (2, 3):
         page = attempt.open_page(iteration)
@@ -133,7 +103,7 @@ def test_attempt_folds_late_arrivals_into_what_they_belong_to() -> None:
 def test_attempt_has_no_page_of_what_was_not_reported() -> None:
     """Without a place to load from, an unknown page is an error of the caller."""
     with pytest.raises(KeyError):
-        Attempt(0, 1.0).page(3)
+        new_attempt().page(3)
 
 
 def test_attempt_forgets_saved_old_pages_only() -> None:

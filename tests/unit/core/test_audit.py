@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 
-from rankfold.attempt import Iterations
 from rankfold.audit import audit
 from rankfold.fold import Fold, ScalarFold
+from rankfold.iterations import Iterations
 from rankfold.ledger import Ledger
 from rankfold.microbatches import Microbatches
 from rankfold.page import Conflict

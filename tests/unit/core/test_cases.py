@@ -24,10 +24,10 @@ def keys(ledger: Ledger) -> dict[str, Any]:
     found = {
         key.name: key.value
         for series, fold in totals.series.items()
-        for key in ledger.rules.read_series(series, fold)
+        for key in ledger.facts.rules.read_series(series, fold)
     }
     for name, fold in totals.scalars.items():
-        found[name] = read_scalar(fold, ledger.bindings[name].rule)
+        found[name] = read_scalar(fold, ledger.facts.bindings[name].rule)
     return found
 
 

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from rankfold import reading
-from rankfold.attempt import Iterations
 from rankfold.coverage import Selection, coverage
+from rankfold.iterations import Iterations
 from rankfold.ledger import KEPT_ITERATIONS, Ledger
 from rankfold.wire import Report
 from unit.core.builders import SERIES, Shelf, dirty, ledger_of, partial, report, scalar

@@ -7,7 +7,8 @@ import copy
 import pytest
 
 from rankfold.errors import Inconsistent, NotFound, TooLarge
-from rankfold.ledger import KEPT_CONFLICTS, MAX_NAMES, Binding
+from rankfold.facts import MAX_NAMES, Binding
+from rankfold.ledger import KEPT_CONFLICTS
 from rankfold.page import GLOBAL, Conflict
 from rankfold.rules import Rule, RuleSet
 from rankfold.wire import Receipt, Report
@@ -35,13 +36,18 @@ def test_report_without_lists_makes_the_run_known() -> None:
     receipt = ledger.apply(report(2, world_size=4, meta={"dtype": "bf16"}, dropped=3), 7.0)
     attempt = ledger.latest
     assert receipt == Receipt()
-    assert (attempt.world_size, list(attempt.reporters), attempt.meta, attempt.dropped) == (
+    assert (
+        attempt.launch.world_size,
+        list(attempt.reporters),
+        attempt.launch.meta,
+        attempt.dropped,
+    ) == (
         4,
         [2],
         {"dtype": "bf16"},
         3,
     )
-    assert (ledger.last_report, ledger.series_names(), ledger.finished) == (7.0, [], False)
+    assert (ledger.last_report, ledger.facts.series, ledger.finished) == (7.0, set(), False)
 
 
 def test_receipt_adds_up_partials_and_scalars() -> None:
@@ -123,7 +129,7 @@ def test_global_scalar_counts_once_and_belongs_to_no_rank() -> None:
     ledger = ledger_of(*(report(r, scalars=[scalar(is_global=True)]) for r in range(3)))
     assert ledger.totals("effective").scalars["loss"].values == 1
     assert plain(ledger.totals("effective", 0)) == {"series": {}, "scalars": {}}
-    assert ledger.bindings == {"loss": Binding(Rule.MEAN, True)}
+    assert ledger.facts.bindings == {"loss": Binding(Rule.MEAN, True)}
     assert ledger.totals("effective").scalars["loss"].last == ((0, 0, GLOBAL, 0), 1.0)
 
 
@@ -186,7 +192,7 @@ def test_series_without_the_taken_key_may_share_its_name() -> None:
     """A key that the rules file removed belongs to nobody."""
     rules = RuleSet.parse('[series."*"]\ndiff_max = false\n')
     reports = (report(scalars=[scalar(f"{SERIES}_diff_max")]), report(partials=[partial()]))
-    assert ledger_of(*reports, rules=rules).series_names() == [SERIES]
+    assert ledger_of(*reports, rules=rules).facts.series == {SERIES}
 
 
 def test_world_size_may_become_known_later() -> None:
@@ -219,7 +225,7 @@ def test_finish_marks_an_attempt_and_again_changes_nothing() -> None:
     assert ledger.finished is False
     ledger.finish(1)
     ledger.finish(1)
-    assert [a.finished for a in ledger.chosen("all")] == [True, True]
+    assert [a.launch.finished for a in ledger.chosen("all")] == [True, True]
     assert ledger.finished is True
 
 

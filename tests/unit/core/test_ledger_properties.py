@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 
 from rankfold import reading
 from rankfold.coverage import Selection, coverage
+from rankfold.facts import Facts
 from rankfold.fold import Table
 from rankfold.ledger import Ledger
+from rankfold.rules import RuleSet
 from unit.core.builders import OTHER, SERIES, Shelf, ledger_of, picture, plain
 from unit.core.oracle import Oracle, shown
 from unit.core.worlds import Parts, one_report, rearranged, worlds
@@ -40,7 +42,7 @@ def shown_table(table: Table) -> dict[str, object]:
 @given(worlds(contradictory=True))
 def test_ledger_agrees_with_naive_oracle(parts: list[Parts]) -> None:
     """Receipts, totals, conflicts, coverage and the newest complete iteration are by definition."""
-    ledger, oracle = Ledger("default", "run", ledger_of().rules), Oracle()
+    ledger, oracle = Ledger("default", "run", Facts(RuleSet())), Oracle()
     for part in parts:
         assert ledger.apply(one_report(*part), 1.0) == oracle.take(one_report(*part))
     assert ledger.conflicts == len(oracle.conflicts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rankfold.facts import Facts
 from rankfold.ledger import Ledger
 from rankfold.partial import PartialColumns
 from rankfold.rules import Rule, RuleSet
@@ -13,7 +14,7 @@ SERIES = "training/rollout_logprobs"
 
 def new_ledger(project: str = "default", run: str = "r1", rules: RuleSet | None = None) -> Ledger:
     """Return the books of a run that nobody has reported yet."""
-    return Ledger(project, run, rules or RuleSet())
+    return Ledger(project, run, Facts(rules or RuleSet()))
 
 
 def compared(
