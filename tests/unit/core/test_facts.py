@@ -43,7 +43,9 @@ def test_facts_know_exactly_what_they_would_not_learn_from(parts: list[Parts]) -
 def test_facts_keep_the_first_meta_of_each_name_up_to_a_limit() -> None:
     """The first value of a name stays, and no more than the limit are kept."""
     more = report(1, meta={"dtype": "fp32", **{f"n{i}": "x" for i in range(MAX_META)}})
-    facts = learned(report(0, meta={"dtype": "bf16"}), more)
+    facts = learned(report(1, meta={"dtype": "bf16"}))
+    assert not facts.know(more, None)
+    facts.learn(more, None, 1.0)
     assert facts.launches[0].meta == {
         "dtype": "bf16",
         **{f"n{i}": "x" for i in range(MAX_META - 1)},
