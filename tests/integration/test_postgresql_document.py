@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -11,12 +12,16 @@ import pytest
 from psycopg import errors
 
 from support.documents import ROOT, blocks
-from support.postgres import Postgres, needs_postgres
+from support.postgres import Postgres, needs_postgres, tool
+from support.programs import environment
 
 DOCUMENT = "docs/postgresql.md"
 PASSWORDS = {"rankfold_owner": "put your own here", "rankfold": "and another here"}
 
 pytestmark = needs_postgres
+
+
+Make = Callable[[Postgres], None]
 
 
 @pytest.fixture
@@ -26,19 +31,47 @@ def server() -> Iterator[Postgres]:
         yield running
 
 
-def enter(server: Postgres, role: str, database: str = "rankfold") -> psycopg.Connection[Any]:
-    """Connect as one of the roles, each statement a transaction of its own."""
-    parts = f"postgresql://{role}@127.0.0.1:{server.port}/{database}"
-    return psycopg.connect(parts, password=PASSWORDS[role], autocommit=True)
-
-
-def test_roles_may_do_what_they_need_and_no_more(server: Postgres) -> None:
-    """The owner makes tables; the other works with their rows, and changes no table."""
+def by_document(server: Postgres) -> None:
+    """Make roles and database as the document says, in its two steps."""
     (_, roles), (_, privileges) = blocks(DOCUMENT, "sql")
     for statement in filter(None, map(str.strip, roles.split(";"))):
         server.execute(statement)  # one at a time: a database is not made in a transaction
     with enter(server, "rankfold_owner") as owner:
         owner.execute(privileges.encode())
+
+
+def by_image(server: Postgres) -> None:
+    """Make them as the image of PostgreSQL does with what is mounted into it."""
+    password = PASSWORDS["rankfold_owner"]
+    server.execute(f"CREATE ROLE rankfold_owner SUPERUSER LOGIN PASSWORD '{password}'")
+    server.execute("CREATE DATABASE rankfold OWNER rankfold_owner")
+    psql = tool("psql")
+    subprocess.run(
+        [psql, "--set=ON_ERROR_STOP=1", f"--file={ROOT / 'docker/postgresql/roles.sql'}"],
+        env=environment(psql)
+        | {
+            "PGHOST": "127.0.0.1",
+            "PGPORT": str(server.port),
+            "PGDATABASE": "rankfold",
+            "PGUSER": "rankfold_owner",
+            "PGPASSWORD": password,
+            "STORE_PASSWORD": PASSWORDS["rankfold"],
+        },
+        check=True,
+    )
+
+
+def enter(server: Postgres, role: str) -> psycopg.Connection[Any]:
+    """Connect as one of the roles, each statement a transaction of its own."""
+    url = f"postgresql://{role}@127.0.0.1:{server.port}/rankfold"
+    return psycopg.connect(url, password=PASSWORDS[role], autocommit=True)
+
+
+@pytest.mark.parametrize("make", [by_document, by_image])
+def test_roles_may_do_what_they_need_and_no_more(server: Postgres, make: Make) -> None:
+    """The owner makes tables; the other works with their rows, and changes no table."""
+    make(server)
+    with enter(server, "rankfold_owner") as owner:
         owner.execute("CREATE TABLE kept (id bigint GENERATED ALWAYS AS IDENTITY, x int)")
     with enter(server, "rankfold") as connection:
         for allowed in (
@@ -48,11 +81,14 @@ def test_roles_may_do_what_they_need_and_no_more(server: Postgres) -> None:
             "DELETE FROM kept",
         ):
             connection.execute(allowed.encode())
-        for refused in ("CREATE TABLE t (x int)", "DROP TABLE kept", "TRUNCATE kept"):
+        for refused in ("CREATE TABLE t (x int)", "CREATE TEMP TABLE t (x int)", "TRUNCATE kept"):
             with pytest.raises(errors.InsufficientPrivilege):
                 connection.execute(refused.encode())
-        (timeout,) = connection.execute("SHOW statement_timeout").fetchone() or ()
-        assert timeout == "10s"
+        settings = "statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"
+        shown = [connection.execute(f"SHOW {name}".encode()).fetchone() for name in settings]
+        assert shown == [("10s",), ("5s",), ("10s",)]
+        limit = "SELECT rolconnlimit FROM pg_roles WHERE rolname = current_user"
+        assert connection.execute(limit.encode()).fetchone() == (40,)
 
 
 def test_document_names_what_exists() -> None:

@@ -14,7 +14,8 @@ ROOT = Path(__file__).parents[3]
 DOCKER = ROOT / "docker"
 VERSION: str = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
 VARIABLES = {f"{PREFIX}{setting.name.upper()}" for setting in fields(Settings)}
-PINNED = re.compile(r"[\w./-]+:v?\d+\.\d+\.\d+[\w.-]*")
+# PostgreSQL's exact versions have two numbers.
+PINNED = re.compile(r"(?:postgres:\d+\.\d+|[\w./-]+:v?\d+\.\d+\.\d+)[\w.-]*")
 
 
 def unknown(environment: Mapping[str, str]) -> set[str]:

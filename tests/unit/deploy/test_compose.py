@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,48 +11,19 @@ import yaml
 
 from rankfold_service.settings import Settings
 from support.dockerfile import stages
+from unit.deploy.composed import GIVEN, compose, needs_compose, read
 from unit.deploy.files import DOCKER, PINNED, VERSION, unknown
 
-_PACKAGE = importlib.util.find_spec("compose")
-needs_compose = pytest.mark.skipif(
-    _PACKAGE is None, reason="Docker Compose is on the package index for Linux on x86-64 only"
-)
-GIVEN = {"GRAFANA_ADMIN_PASSWORD": "secret"}
 TOKENS = {"RANKFOLD_TOKENS_FILE": "/tokens.toml", "RANKFOLD_SCRAPE_TOKEN_FILE": "/token"}
 OWN_IMAGES = {"aggregator": "Dockerfile", "trainer": "trainer/Dockerfile"}
 
 pytestmark = needs_compose
 
 
-def compose(*files: str, environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    """Have Docker Compose read files, check them, and write down what it makes of them."""
-    assert _PACKAGE is not None
-    assert _PACKAGE.origin is not None
-    # Not through the package's command, which ends with 0 whatever happens.
-    program = Path(_PACKAGE.origin).with_name("docker-compose")
-    named = [argument for name in files for argument in ("-f", name)]
-    return subprocess.run(
-        [program, *named, "--profile", "*", "config", "--format", "json"],
-        cwd=DOCKER,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
 @pytest.fixture(scope="module")
 def project() -> dict[str, Any]:
     """Return the project of compose.yaml."""
     return read("compose.yaml", **GIVEN)
-
-
-def read(*files: str, **environment: str) -> dict[str, Any]:
-    """Return what Docker Compose makes of files, with no complaint."""
-    done = compose(*files, environment=environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 def seconds(duration: str) -> float:
@@ -177,7 +145,7 @@ def test_tokens_are_secrets() -> None:
 
 def test_example_of_the_environment_is_whole() -> None:
     """`.env.example` names every variable that the files use, and no other."""
-    files = [DOCKER / name for name in ("compose.yaml", "compose.tokens.yaml")]
+    files = DOCKER.glob("compose*.yaml")
     used = set(re.findall(r"\$\{(\w+)", "".join(path.read_text() for path in files)))
     example = (DOCKER / ".env.example").read_text()
     assert set(re.findall(r"^#?([A-Z_]+)=", example, re.MULTILINE)) == used

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,32 +15,16 @@ from rankfold_service.settings import Settings
 from support.dockerfile import stages
 from support.prometheus import needs_prometheus, run
 from unit.deploy.files import DOCKER, PINNED, VERSION, unknown
+from unit.deploy.rendered import OPERATOR, RELEASES, Objects, by_kind, rendered
 
-KUBECTL = Path(sys.executable).with_name("kubectl")
-# The oldest that is still looked after somewhere, and the newest that the schemas are for.
-RELEASES = ("1.30.0", kubernetes_validate.latest_version())
-OPERATOR = {"PrometheusRule", "ServiceMonitor"}
 # A config map is at most 1 MiB.
 MOST_BYTES = 1 << 20
-
-Objects = dict[str, dict[str, Any]]
-
-
-def rendered(folder: str) -> list[dict[str, Any]]:
-    """Return the objects of a folder, as `kubectl apply -k` would send them."""
-    command = [KUBECTL, "kustomize", DOCKER / folder]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    return list(yaml.safe_load_all(done.stdout))
 
 
 @pytest.fixture(scope="module")
 def objects() -> Objects:
     """Return every object by its kind."""
-    found = rendered("kubernetes")
-    kinds = {one["kind"]: one for one in found}
-    assert len(kinds) == len(found)
-    return kinds
+    return by_kind("kubernetes")
 
 
 def test_manifests_are_whole(objects: Objects) -> None:
