@@ -2,9 +2,6 @@
 -- docs/postgresql.md has the same for a server that others use too.
 \getenv password STORE_PASSWORD
 CREATE ROLE rankfold LOGIN PASSWORD :'password' CONNECTION LIMIT 40;
-ALTER ROLE rankfold SET statement_timeout = '10s';
-ALTER ROLE rankfold SET lock_timeout = '5s';
-ALTER ROLE rankfold SET idle_in_transaction_session_timeout = '10s';
 REVOKE ALL ON DATABASE rankfold FROM PUBLIC;
 GRANT CONNECT ON DATABASE rankfold TO rankfold;
 ALTER DEFAULT PRIVILEGES GRANT SELECT, INSERT, UPDATE, DELETE ON TABLES TO rankfold;
