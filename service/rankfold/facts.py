@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 from rankfold.errors import Inconsistent, NotFound, TooLarge
@@ -144,6 +144,15 @@ class Facts:
             return False
         launch.first_iteration = lowest
         return True
+
+    def become(self, newer: Facts) -> None:
+        """Take over what somebody else has learned since; what is known is only added to."""
+        for number, launch in newer.launches.items():
+            known = self.launches.setdefault(number, launch)
+            for each in fields(Launch):
+                setattr(known, each.name, getattr(launch, each.name))
+        self.bindings.update(newer.bindings)
+        self.series |= newer.series
 
     def finish(self, attempt: int, run: str) -> None:
         """Mark an attempt finished; again changes nothing.

@@ -21,12 +21,10 @@ from rankfold.wire import Receipt, Report
 from rankfold_service import present
 from rankfold_service.judge import Ages, Judge, Mark, Sight
 from rankfold_service.retention import Retention, forget
-from rankfold_service.store import Store
+from rankfold_service.store import Name, Store
 from rankfold_service.writer import Writer
 
 T = TypeVar("T")
-RunName = tuple[str, str]
-
 PROBE_TIMEOUT = 5.0
 # For how long a look at the runs keeps the writer from taking reports.
 LOOK_SECONDS = 0.001
@@ -81,8 +79,8 @@ class Aggregator:
 
         def read(store: Store) -> answers.ProjectsAnswer:
             counts: dict[str, int] = {}
-            for ledger in store.runs():
-                counts[ledger.project] = counts.get(ledger.project, 0) + 1
+            for project, _ in store.names():
+                counts[project] = counts.get(project, 0) + 1
             names, more = _page(counts, limit, after, str)
             return {
                 "items": [{"project": name, "runs": counts[name]} for name in names],
@@ -95,9 +93,10 @@ class Aggregator:
         """List the runs of a project by name; an unknown project has none."""
 
         def read(store: Store) -> answers.RunsAnswer:
-            ledgers = [ledger for ledger in store.runs() if ledger.project == project]
-            shown, more = _page(ledgers, limit, after, lambda ledger: ledger.run)
-            return {"items": [self._judge.run(ledger) for ledger in shown], "next": more}
+            names = [run for owner, run in store.names() if owner == project]
+            shown, more = _page(names, limit, after, str)
+            ledgers = [store.run(project, run) for run in shown]
+            return {"items": [self._judge.run(ledger) for ledger in ledgers], "next": more}
 
         return await self._writer.call(read)
 
@@ -201,7 +200,7 @@ class Aggregator:
             lambda store: self._judge.gate(store.run(project, run), selection, policy)
         )
 
-    async def look(self, known: Mapping[RunName, Mark]) -> dict[RunName, Sight]:
+    async def look(self, known: Mapping[Name, Mark]) -> dict[Name, Sight]:
         """Return the runs that the gauges show, by project and name, in order.
 
         Each run is of one moment, but reports are taken between one few of them and the next:
@@ -211,9 +210,9 @@ class Aggregator:
             known: the marks of an earlier look; runs that are still as they were then come
                 without a snapshot.
         """
-        names = await self._writer.call(lambda store: [(r.project, r.run) for r in store.runs()])
+        names = await self._writer.call(lambda store: store.names())
         rest = iter(names)
-        found: dict[RunName, Sight] = {}
+        found: dict[Name, Sight] = {}
 
         def look_on(store: Store) -> bool:
             until = time.perf_counter() + LOOK_SECONDS

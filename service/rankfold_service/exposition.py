@@ -12,10 +12,10 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 
 from rankfold_service.judge import Mark, Sight
 from rankfold_service.lines import Lines, count, document, run_lines
+from rankfold_service.store import Name
 from rankfold_service.telemetry import Telemetry
 
 T = TypeVar("T")
-RunName = tuple[str, str]
 
 # For how long lines are written before other threads get their turn, and for how long they do:
 # far less than the interpreter would let them wait.
@@ -90,7 +90,7 @@ class Exposition:
 
     def __init__(
         self,
-        look: Callable[[Mapping[RunName, Mark]], Awaitable[Mapping[RunName, Sight]]],
+        look: Callable[[Mapping[Name, Mark]], Awaitable[Mapping[Name, Sight]]],
         telemetry: Telemetry,
         cache_seconds: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
@@ -99,7 +99,7 @@ class Exposition:
         self._telemetry = telemetry
         self._cache_seconds = cache_seconds
         self._clock = clock
-        self._written: dict[RunName, _Written] = {}
+        self._written: dict[Name, _Written] = {}
         self._kept: dict[Format, _Rendered] = {}
         self._under_way: dict[Format, asyncio.Task[bytes]] = {}
 
@@ -127,8 +127,8 @@ class Exposition:
         return body
 
     def _write(
-        self, chosen: Format, known: Mapping[RunName, _Written], sights: Mapping[RunName, Sight]
-    ) -> tuple[dict[RunName, _Written], bytes]:
+        self, chosen: Format, known: Mapping[Name, _Written], sights: Mapping[Name, Sight]
+    ) -> tuple[dict[Name, _Written], bytes]:
         """Return the lines of all runs by name, new ones of those that changed, and the body."""
         written = {
             name: _Written(sight.mark, run_lines(sight.snapshot)) if sight.snapshot else known[name]

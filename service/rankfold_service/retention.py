@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 
+from rankfold.errors import NotFound
 from rankfold.ledger import Ledger
-from rankfold_service.store import Store
+from rankfold_service.store import Name, Store
 
 _log = logging.getLogger("rankfold.retention")
 
@@ -32,24 +34,29 @@ class Retention:
 
 def forget(
     store: Store, retention: Retention, now: float, running: Callable[[Ledger], bool]
-) -> list[tuple[str, str]]:
+) -> list[Name]:
     """Delete what is too old or too much; return the (project, run) that were deleted.
 
     A run that is still running is never deleted, whatever the limits.
     """
-    silent = [ledger for ledger in store.runs() if not running(ledger)]
-    silent.sort(key=lambda ledger: ledger.last_report)
-    gone: list[tuple[str, str]] = []
-    for ledger in silent:
-        too_old = retention.age is not None and now - ledger.last_report > retention.age
+    gone: list[Name] = []
+    for last_report, name in sorted(_silent(store, running)):
+        too_old = retention.age is not None and now - last_report > retention.age
         too_much = retention.size is not None and store.size() > retention.size
         if not too_old and not too_much:
             break  # the rest reported later still
-        store.delete(ledger.project, ledger.run)
-        gone.append((ledger.project, ledger.run))
-        reason = "age" if too_old else "size"
-        _log.info(
-            "forgot a run",
-            extra={"project": ledger.project, "run": ledger.run, "reason": reason},
-        )
+        with suppress(NotFound):  # another aggregator on the same store was faster
+            store.delete(*name)
+            gone.append(name)
+            reason = "age" if too_old else "size"
+            _log.info("forgot a run", extra={"project": name[0], "run": name[1], "reason": reason})
     return gone
+
+
+def _silent(store: Store, running: Callable[[Ledger], bool]) -> Iterator[tuple[float, Name]]:
+    """Yield when each run that is not running has last reported, and its name."""
+    for name in store.names():
+        with suppress(NotFound):
+            ledger = store.run(*name)
+            if not running(ledger):
+                yield ledger.last_report, name

@@ -18,7 +18,7 @@ NOW = 1000.0
 
 def everything(store: Store) -> dict[tuple[str, str], Any]:
     """Return every answer about every run."""
-    return {(ledger.project, ledger.run): about(ledger) for ledger in store.runs()}
+    return {name: about(store.run(*name)) for name in store.names()}
 
 
 def about(ledger: Ledger) -> dict[str, Any]:

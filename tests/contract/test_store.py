@@ -90,15 +90,14 @@ def test_store_refuses_a_report_whole_and_takes_its_neighbours(store: Store) -> 
     assert first == Receipt(1, 0, 0)
     assert isinstance(second, Inconsistent)
     assert isinstance(third, Inconsistent)
-    assert [ledger.run for ledger in store.runs()] == ["good"]
+    assert store.names() == [("default", "good")]
     assert store.run("default", "good").totals("all").series[SERIES].partials == 1
 
 
 def test_store_lists_runs_by_project_and_name(store: Store) -> None:
     """Runs come sorted; an empty report makes one known."""
     take(store, report(run="b"), report(run="a"), report(project="other", run="0"))
-    names = [(ledger.project, ledger.run) for ledger in store.runs()]
-    assert names == [("default", "a"), ("default", "b"), ("other", "0")]
+    assert store.names() == [("default", "a"), ("default", "b"), ("other", "0")]
 
 
 def test_store_finishes_an_attempt_once_and_again(store: Store) -> None:

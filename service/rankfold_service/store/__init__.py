@@ -10,6 +10,9 @@ from rankfold.errors import RankfoldError
 from rankfold.ledger import Ledger
 from rankfold.wire import Receipt, Report
 
+# A run's project and name.
+Name = tuple[str, str]
+
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
@@ -55,12 +58,12 @@ class Store(Protocol):
         """
         ...
 
-    def runs(self) -> list[Ledger]:
-        """Return every run, sorted by project and name."""
+    def names(self) -> list[Name]:
+        """Return project and name of every run, sorted."""
         ...
 
     def run(self, project: str, run: str) -> Ledger:
-        """Return one run.
+        """Return one run as it is now, good until the next call.
 
         Raises:
             NotFound: the run is not known.

@@ -9,7 +9,7 @@ from rankfold.facts import Facts
 from rankfold.ledger import KEPT_ITERATIONS, Ledger
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
-from rankfold_service.store import Arrival
+from rankfold_service.store import Arrival, Name
 
 
 class MemoryStore:
@@ -56,9 +56,9 @@ class MemoryStore:
         self.run(project, run)
         del self.ledgers[project, run]
 
-    def runs(self) -> list[Ledger]:
-        """See `Store.runs`."""
-        return [self.ledgers[name] for name in sorted(self.ledgers)]
+    def names(self) -> list[Name]:
+        """See `Store.names`."""
+        return sorted(self.ledgers)
 
     def run(self, project: str, run: str) -> Ledger:
         """See `Store.run`."""

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 from rankfold.audit import audit
 from rankfold.errors import ConfigurationError, StoreRefused
@@ -31,7 +34,8 @@ def open_store(
     """Return the store that a URL names.
 
     Args:
-        url: `sqlite:///relative.db`, `sqlite:////absolute.db`, or `memory://`, which forgets.
+        url: `sqlite:///relative.db`, `sqlite:////absolute.db`, `postgresql://...` as libpq takes
+            it, or `memory://`, which forgets.
         rules: the rules in force.
         keep_iterations: newest iterations of each attempt that stay as reported.
         checkpoint_bytes: how long a journal may grow.
@@ -42,6 +46,9 @@ def open_store(
     """
     if url == _MEMORY:
         return MemoryStore(rules, keep_iterations=keep_iterations)
+    if is_postgres(url):
+        store: Store = _postgres().open_store(url, rules, keep_iterations)
+        return store
     return SqliteStore(
         sqlite_path(url),
         rules,
@@ -57,6 +64,9 @@ def migrate(url: str) -> list[str]:
         ConfigurationError: the URL names no store that has a schema.
         StoreRefused: the store cannot be migrated.
     """
+    if is_postgres(url):
+        applied: list[str] = _postgres().migrate(url)
+        return applied
     return migrate_file(sqlite_path(url))
 
 
@@ -67,15 +77,23 @@ def verify(url: str) -> Iterator[str]:
         ConfigurationError: the URL names no store that is kept.
         StoreRefused: the store must not be opened, or is in use.
     """
+    if is_postgres(url):
+        with closing(_postgres().open_store(url, RuleSet())) as shared:
+            yield from _audit(shared)
+        return
     path = sqlite_path(url)
     if not path.exists():
         raise StoreRefused(f"{path} is not there: name the store to verify")
     store = SqliteStore(path, RuleSet())
     try:
-        for ledger in store.runs():
-            yield from audit(ledger)
+        yield from _audit(store)
     finally:
         store.file.close()
+
+
+def _audit(store: Store) -> Iterator[str]:
+    for name in store.names():
+        yield from audit(store.run(*name))
 
 
 def backup(url: str, target: Path, progress: Callable[[int, int], None]) -> int:
@@ -85,7 +103,26 @@ def backup(url: str, target: Path, progress: Callable[[int, int], None]) -> int:
         ConfigurationError: the URL names no store that is kept.
         StoreRefused: it cannot be copied there.
     """
+    if is_postgres(url):
+        raise ConfigurationError(
+            "a PostgreSQL database is backed up by its own tools: see docs/postgresql.md"
+        )
     return copying.backup(sqlite_path(url), target, progress)
+
+
+def is_postgres(url: str) -> bool:
+    """Whether a URL names a PostgreSQL database."""
+    return url.startswith(("postgresql://", "postgres://"))
+
+
+def _postgres() -> ModuleType:
+    """Return what opens the shared store; its driver is an extra, which few need."""
+    try:
+        return import_module("rankfold_service.store.postgres.opening")
+    except ModuleNotFoundError as error:
+        raise ConfigurationError(
+            f"PostgreSQL needs {error.name}: pip install 'rankfold[postgres]'"
+        ) from error
 
 
 def sqlite_path(url: str) -> Path:
@@ -98,6 +135,6 @@ def sqlite_path(url: str) -> Path:
     if path in (url, ""):
         raise ConfigurationError(
             f"unknown store {url!r}: use sqlite:///PATH (sqlite:////PATH for an absolute one), "
-            "or memory://, which forgets"
+            "postgresql://USER@HOST/DATABASE, or memory://, which forgets"
         )
     return Path(path)

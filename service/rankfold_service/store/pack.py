@@ -152,15 +152,15 @@ def unpack_ledger(data: bytes, project: str, run: str, rules: RuleSet, shelf: Sh
     return ledger
 
 
-def pack_share(ledger: Ledger) -> bytes:
+def pack_book(ledger: Ledger) -> bytes:
     """Return the books of one rank, without its pages and without the facts, as bytes."""
     attempts = list(ledger.attempts.values())
     head = anything([ledger.notes, [_attempt(a) for a in attempts]])
     return joined(head, *_columns(attempts))
 
 
-def unpack_share(data: bytes, ledger: Ledger) -> None:
-    """Fill empty books of one rank with what `pack_share` was given."""
+def unpack_book(data: bytes, ledger: Ledger) -> None:
+    """Fill empty books of one rank with what `pack_book` was given."""
     read = reader(data)
     notes, attempts = read.column()
     _fill(ledger, notes, attempts, read)

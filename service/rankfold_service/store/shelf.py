@@ -14,6 +14,9 @@ from rankfold_service.store.pack import pack_page, unpack_page
 
 Place = tuple[int, int]
 
+# What bytes that were not packed here are found out by.
+DAMAGE = (zlib.error, struct.error, ValueError, LookupError, TypeError)
+
 # Ranks are seldom further apart; what is older is read again when it is needed.
 HOT_ITERATIONS = 2
 # Each takes about a kilobyte.
@@ -43,11 +46,7 @@ class PackedShelf:
             StoreUnavailable: the table cannot be read, or what it has is damaged.
         """
         data = self._waiting.get((attempt, iteration)) or self._read(attempt, iteration)
-        try:
-            return unpack_page(data)
-        except (zlib.error, struct.error, ValueError, LookupError, TypeError) as error:
-            where = f"{self._run} is damaged at iteration {iteration} of attempt {attempt}"
-            raise StoreUnavailable(f"{where}: restore the store") from error
+        return page_of(data, self._run, attempt, iteration)
 
     def put(self, attempt: int, iteration: int, page: Page) -> None:
         """See `Shelf.put`."""
@@ -61,6 +60,19 @@ class PackedShelf:
     def settle(self) -> None:
         """Let go of everything: the table has it."""
         self._waiting.clear()
+
+
+def page_of(data: bytes, run: str, attempt: int, iteration: int) -> Page:
+    """Return the page that was packed.
+
+    Raises:
+        StoreUnavailable: the bytes are damaged.
+    """
+    try:
+        return unpack_page(data)
+    except DAMAGE as error:
+        where = f"{run} is damaged at iteration {iteration} of attempt {attempt}"
+        raise StoreUnavailable(f"{where}: restore the store") from error
 
 
 def shelve_old(ledgers: Iterable[Ledger]) -> Iterator[None]:

@@ -23,7 +23,7 @@ from rankfold.facts import Facts
 from rankfold.ledger import KEPT_ITERATIONS, Ledger
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
-from rankfold_service.store import Arrival
+from rankfold_service.store import Arrival, Name
 from rankfold_service.store.file import StoreFile, unavailable
 from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.migrate import damaged
@@ -33,8 +33,6 @@ from rankfold_service.store.shelf import PackedShelf, let_go, shelve_old
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-Name = tuple[str, str]
 
 _log = logging.getLogger("rankfold.store")
 
@@ -170,10 +168,10 @@ class SqliteStore(MemoryStore):
 
     # -- reading ---------------------------------------------------------------------------
 
-    def runs(self) -> list[Ledger]:
-        """See `Store.runs`."""
+    def names(self) -> list[Name]:
+        """See `Store.names`."""
         self._trust()
-        return super().runs()
+        return super().names()
 
     def run(self, project: str, run: str) -> Ledger:
         """See `Store.run`."""

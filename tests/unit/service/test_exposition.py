@@ -23,9 +23,10 @@ from rankfold.gate import Gate
 from rankfold.ledger import Ledger
 from rankfold.names import name_fault
 from rankfold.rules import Rule, RuleSet
-from rankfold_service.exposition import OPENMETRICS, TEXT, Exposition, RunName, negotiate
+from rankfold_service.exposition import OPENMETRICS, TEXT, Exposition, negotiate
 from rankfold_service.gauges import FAMILIES
 from rankfold_service.judge import Mark, RunSnapshot, Sight
+from rankfold_service.store import Name
 from rankfold_service.telemetry import Telemetry
 from support.gauges import Gauges
 from unit.service.snapshots import SERIES, compared, new_ledger, scalar, snapshot_of, tell
@@ -46,11 +47,11 @@ class Runs:
     """A source of sights that notes how it was asked, and fails when it is told to."""
 
     def __init__(self, *runs: RunSnapshot) -> None:
-        self.asked: list[list[RunName]] = []
+        self.asked: list[list[Name]] = []
         self.failure: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
-        self.sights: dict[RunName, Sight] = {}
+        self.sights: dict[Name, Sight] = {}
         self._versions = count()
         self.show(*runs)
 
@@ -63,7 +64,7 @@ class Runs:
             for run in runs
         }
 
-    async def __call__(self, known: Mapping[RunName, Mark]) -> Mapping[RunName, Sight]:
+    async def __call__(self, known: Mapping[Name, Mark]) -> Mapping[Name, Sight]:
         """Return the runs once the gate is open, without a snapshot where one is known."""
         self.asked.append(list(known))
         await self.gate.wait()
@@ -567,14 +568,14 @@ def test_a_scraper_that_hangs_up_leaves_the_others_their_rendering() -> None:
     assert asked == 1
 
 
-class Watched(dict[RunName, Sight]):
+class Watched(dict[Name, Sight]):
     """Runs that note from which threads they are read."""
 
-    def __init__(self, sights: Mapping[RunName, Sight]) -> None:
+    def __init__(self, sights: Mapping[Name, Sight]) -> None:
         super().__init__(sights)
         self.threads: set[int] = set()
 
-    def items(self) -> ItemsView[RunName, Sight]:
+    def items(self) -> ItemsView[Name, Sight]:
         """Note the reading thread."""
         self.threads.add(threading.get_ident())
         return super().items()
@@ -584,7 +585,7 @@ def test_render_writes_off_the_event_loop() -> None:
     """The loop goes on taking reports while a large scrape is written."""
     watched = Watched(Runs(snapshot_of(busy_ledger())).sights)
 
-    async def look(_: Mapping[RunName, Mark]) -> Mapping[RunName, Sight]:
+    async def look(_: Mapping[Name, Mark]) -> Mapping[Name, Sight]:
         return watched
 
     asyncio.run(Exposition(look, Telemetry()).render(None))
@@ -597,7 +598,7 @@ def test_render_keeps_the_lines_of_runs_that_did_not_change() -> None:
     first, second = (snapshot_of(busy_ledger()) for _ in range(2))
     second = replace(second, run="r2")
 
-    async def scenario() -> tuple[list[bytes], list[list[RunName]]]:
+    async def scenario() -> tuple[list[bytes], list[list[Name]]]:
         runs = Runs(first, second)
         exposition = Exposition(runs, Telemetry(), cache_seconds=0.0)
         bodies = [(await exposition.render(None))[0] for _ in range(2)]
@@ -618,7 +619,7 @@ def test_render_keeps_the_lines_of_runs_that_did_not_change() -> None:
 def test_render_forgets_runs_that_left() -> None:
     """A run that is no longer shown is in no later scrape, and nothing is kept of it."""
 
-    async def scenario() -> tuple[bytes, list[list[RunName]]]:
+    async def scenario() -> tuple[bytes, list[list[Name]]]:
         runs = Runs(snapshot_of(busy_ledger()))
         exposition = Exposition(runs, Telemetry(), cache_seconds=0.0)
         await exposition.render(None)

@@ -32,7 +32,7 @@ def fill(store: Store, *runs: tuple[str, float]) -> None:
 
 def names(store: Store) -> list[str]:
     """Return the runs that are left."""
-    return [ledger.run for ledger in store.runs()]
+    return [run for _, run in store.names()]
 
 
 def test_retention_is_off_by_default() -> None:

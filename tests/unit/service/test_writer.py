@@ -126,7 +126,7 @@ def test_writer_read_that_fails_raises_where_it_is_awaited() -> None:
     async def scenario(writer: Writer) -> None:
         with pytest.raises(NotFound):
             await writer.call(lambda store: store.run("default", "none"))
-        assert await writer.call(lambda store: store.runs()) == []
+        assert await writer.call(lambda store: store.names()) == []
 
     with running(GatedStore()) as writer:
         asyncio.run(scenario(writer))
@@ -228,7 +228,7 @@ def test_writer_takes_a_report_whose_client_went_away() -> None:
         store.gate.set()
         with pytest.raises(asyncio.CancelledError):
             await task
-        assert len(await writer.call(lambda s: s.runs())) == 1
+        assert len(await writer.call(lambda s: s.names())) == 1
 
     with running(store) as writer:
         asyncio.run(scenario(writer))

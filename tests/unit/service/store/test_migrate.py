@@ -89,7 +89,7 @@ def test_migrate_turns_a_store_of_schema_1_into_what_it_would_be_now(tmp_path: P
     repeated = [Arrival(arrived, 99.0) for arrived in chain(*reports())]
     assert store.ingest(repeated) == anew.ingest(repeated)
     assert everything(store) == everything(anew)
-    assert [fault for ledger in store.runs() for fault in audit(ledger)] == []
+    assert [fault for name in store.names() for fault in audit(store.run(*name))] == []
     store.close()
 
 
@@ -101,7 +101,7 @@ def test_migrate_step_that_fails_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(sqlite3.Error):
         migrate_file(path, [*migrations(), broken])
     store = SqliteStore(path, RuleSet())
-    assert [ledger.run for ledger in store.runs()] == ["run"]
+    assert store.names() == [("default", "run")]
     store.close()
 
 
@@ -164,7 +164,7 @@ def test_create_never_replaces_what_is_there(tmp_path: Path) -> None:
     filled(path)
     create(path, migrations())
     store = SqliteStore(path, RuleSet())
-    assert [ledger.run for ledger in store.runs()] == ["run"]
+    assert store.names() == [("default", "run")]
     store.close()
 
 

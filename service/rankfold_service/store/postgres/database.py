@@ -1,0 +1,223 @@
+"""A PostgreSQL database: transactions over one connection, and its errors in our words."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import psycopg
+from psycopg import errors
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+
+from rankfold.errors import ConfigurationError, StoreUnavailable
+from rankfold_service.store.postgres.watchdog import Watchdog
+
+T = TypeVar("T")
+Row = tuple[Any, ...]
+Connection = psycopg.Connection[Row]
+Cursor = psycopg.Cursor[Row]
+
+_log = logging.getLogger("rankfold.store")
+
+# What the URL says wins. Of several hosts the one that takes writes is meant.
+DEFAULTS = {
+    "application_name": "rankfold",
+    "connect_timeout": "5",
+    "keepalives_count": "3",
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "target_session_attrs": "read-write",
+    "tcp_user_timeout": "10000",
+}
+STATEMENT_SECONDS = 10.0
+LOCK_SECONDS = 5.0
+# Longer than the server lets a statement take: it does not answer at all.
+SILENCE_SECONDS = 15.0
+TRIES = 5
+RETRY_AFTER = 1.0
+
+_BEGIN_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
+_BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
+# Of the transaction, not the session: that holds behind a pooler too. A commit waits for the
+# disk whatever the default of the database is; what waits for standbys stays as it is.
+_SETTINGS = f"""
+SELECT set_config('statement_timeout', '{STATEMENT_SECONDS * 1000:.0f}', true),
+       set_config('lock_timeout', '{LOCK_SECONDS * 1000:.0f}', true),
+       set_config('idle_in_transaction_session_timeout', '{STATEMENT_SECONDS * 1000:.0f}', true),
+       set_config('synchronous_commit',
+           replace(current_setting('synchronous_commit'), 'off', 'on'), true)
+"""
+
+
+class Database:
+    """Runs transactions over one connection, which it makes anew when it is lost.
+
+    Nothing outlives a transaction and no statement is prepared: a pooler may stand between.
+
+    Args:
+        url: as libpq takes it.
+
+    Raises:
+        ConfigurationError: the URL cannot be understood.
+    """
+
+    def __init__(self, url: str) -> None:
+        try:
+            given = conninfo_to_dict(url)
+        except psycopg.Error as error:
+            raise ConfigurationError(f"the store's URL: {_words(error)}") from error
+        rest = {name: value for name, value in DEFAULTS.items() if name not in given}
+        self._conninfo = make_conninfo(url, **rest)
+        place = f"{given.get('host', 'localhost')}:{given.get('port', 5432)}"
+        self.name = f"PostgreSQL database {given.get('dbname', '')!r} at {place}"
+        self._connection: Connection | None = None
+        self._reading = False
+        self._watchdog = Watchdog(SILENCE_SECONDS)
+
+    def write(self, function: Callable[[], T]) -> T:
+        """Run a function that calls `send` and `rows` in one transaction, and commit it.
+
+        A transaction that lost against another one or lost its connection is run again: the
+        function must not depend on an earlier try.
+
+        Raises:
+            StoreUnavailable: the database is not reachable or refuses to go on; whether an
+                attempt to commit has succeeded is not known.
+        """
+
+        def transaction() -> T:
+            result = function()
+            self.send("COMMIT")
+            return result
+
+        self.end_reading()
+        return self._repeated(_BEGIN_WRITE, transaction)
+
+    def read(self, function: Callable[[], T]) -> T:
+        """Run a function that calls `send` and `rows`; all sees one moment.
+
+        That moment lasts: `rows` sees it until `end_reading`, or the next write or read.
+
+        Raises:
+            StoreUnavailable: the database is not reachable or refuses to go on.
+        """
+        self.end_reading()
+        result = self._repeated(_BEGIN_READ, function)
+        self._reading = True
+        return result
+
+    def change(self, function: Callable[[Connection], T]) -> T:
+        """Run a function of a connection in one transaction of any length, and commit it.
+
+        For scripts of several statements and for what takes long.
+
+        Raises:
+            StoreUnavailable: the database is not reachable or refuses to go on.
+        """
+        self.end_reading()
+        try:
+            with self._connect().transaction():
+                return function(self._connect())
+        except psycopg.Error as error:
+            self._roll_back()
+            raise self.unavailable(error) from error
+
+    def end_reading(self) -> None:
+        """End the moment that was read."""
+        if self._reading:
+            self._roll_back()
+
+    def send(self, statement: str, *values: Any) -> Cursor:
+        """Send a statement; within `write` and `read` without waiting for its outcome."""
+        return self._connect().execute(statement.encode(), values or None, binary=True)
+
+    def rows(self, statement: str, *values: Any) -> list[Row]:
+        """Return what a statement gives.
+
+        Raises:
+            StoreUnavailable: outside of `write` and `read`: the moment has gone.
+        """
+        if not self._reading:
+            return self.send(statement, *values).fetchall()
+        try:
+            with self._watchdog.over(self._connect().fileno()):
+                return self.send(statement, *values).fetchall()
+        except psycopg.Error as error:
+            self._roll_back()
+            raise self.unavailable(error) from error
+
+    def unavailable(self, error: psycopg.Error) -> StoreUnavailable:
+        """Return what a driver's error means to who sent a report."""
+        return StoreUnavailable(f"{self.name}: {_words(error)}", retry_after=RETRY_AFTER)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._drop()
+        self._watchdog.close()
+
+    def _repeated(self, begin: str, function: Callable[[], T]) -> T:
+        """Run a transaction, again where that helps."""
+        for tried in range(1, TRIES + 1):
+            try:
+                return self._transaction(begin, function)
+            except psycopg.Error as error:
+                if tried == TRIES or not ((self._lost(error) and tried == 1) or _collided(error)):
+                    raise self.unavailable(error) from error
+                _log.warning("a transaction is run again: %s", _words(error))
+        raise AssertionError  # the last try has raised
+
+    def _transaction(self, begin: str, function: Callable[[], T]) -> T:
+        try:
+            connection = self._connect()
+            with self._watchdog.over(connection.fileno()), connection.pipeline():
+                self.send(begin)
+                self.send(_SETTINGS)
+                return function()
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def _lost(self, error: psycopg.Error) -> bool:
+        """Whether another connection may do better."""
+        if isinstance(error, errors.ReadOnlySqlTransaction):
+            self._drop()  # another server takes the writes now
+        return self._connection is None
+
+    def _connect(self) -> Connection:
+        if self._connection is None:
+            self._connection = psycopg.connect(
+                self._conninfo, autocommit=True, prepare_threshold=None
+            )
+        return self._connection
+
+    def _roll_back(self) -> None:
+        """End the transaction; a connection that cannot even do that is given up."""
+        self._reading = False
+        if self._connection is None:
+            return
+        try:
+            with self._watchdog.over(self._connection.fileno()):
+                self._connection.execute("ROLLBACK")
+        except psycopg.Error:
+            self._drop()
+
+    def _drop(self) -> None:
+        self._reading = False
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def _collided(error: psycopg.Error) -> bool:
+    return isinstance(error, errors.DeadlockDetected | errors.SerializationFailure)
+
+
+def _words(error: psycopg.Error) -> str:
+    """Return the first line of what an error says; others repeat the statement."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def columns(rows: Sequence[Row], width: int) -> list[list[Any]]:
+    """Return rows as columns, for `unnest`."""
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[]] * width

@@ -1,0 +1,60 @@
+"""Opens and migrates the shared store that a URL names."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import closing
+
+from rankfold.errors import StoreRefused, StoreUnavailable
+from rankfold.ledger import KEPT_ITERATIONS
+from rankfold.rules import RuleSet
+from rankfold_service.store.postgres.database import Database
+from rankfold_service.store.postgres.schema import migrate as migrate_schema
+from rankfold_service.store.postgres.schema import migrations
+from rankfold_service.store.postgres.store import PostgresStore
+
+# A database that starts together with us, or changes its place, is there by then.
+PATIENCE_SECONDS = 30.0
+PAUSE_SECONDS = 1.0
+
+_log = logging.getLogger("rankfold.store")
+
+
+def open_store(url: str, rules: RuleSet, keep_iterations: int = KEPT_ITERATIONS) -> PostgresStore:
+    """Return the store in a database, and wait for a while until there is one.
+
+    Raises:
+        ConfigurationError: the URL cannot be understood.
+        StoreRefused: the database is not reachable, or must not be used.
+    """
+    database = Database(url)
+    try:
+        return _waited_for(database, rules, keep_iterations)
+    except BaseException:
+        database.close()
+        raise
+
+
+def _waited_for(database: Database, rules: RuleSet, keep_iterations: int) -> PostgresStore:
+    until = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return PostgresStore(database, rules, keep_iterations=keep_iterations)
+        except StoreUnavailable as error:
+            if time.monotonic() > until:
+                raise StoreRefused(f"{error}: is it running, and may this user use it?") from error
+            _log.warning("waiting for the store: %s", error)
+            time.sleep(PAUSE_SECONDS)
+
+
+def migrate(url: str) -> list[str]:
+    """Bring a database to the current schema; return the names of the steps that were applied.
+
+    Raises:
+        ConfigurationError: the URL cannot be understood.
+        StoreRefused: its schema is newer than this version.
+        StoreUnavailable: it is not reachable, or does not allow it.
+    """
+    with closing(Database(url)) as database:
+        return migrate_schema(database, migrations())

@@ -1,0 +1,344 @@
+"""The shared store: any number of aggregators decide about reports in one PostgreSQL database.
+
+A report is decided about and folded by the same core as in every store, in the books of its
+rank, which its transaction holds: two aggregators wait for each other only over one rank. The
+run itself is held only by a report that teaches something new about it. A commit takes all
+reports that wait, in two round trips: one holds the books and fetches what has changed since
+they were last seen here, one writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from rankfold import books
+from rankfold.errors import NotFound, RankfoldError, RequestError
+from rankfold.facts import Facts
+from rankfold.ledger import KEPT_ITERATIONS, Ledger
+from rankfold.rules import RuleSet
+from rankfold.wire import Receipt, Report
+from rankfold_service.store import Arrival, Name
+from rankfold_service.store.pack import pack_facts
+from rankfold_service.store.postgres import statements as sql
+from rankfold_service.store.postgres.database import Connection, Cursor, Database, columns
+from rankfold_service.store.postgres.known import KnownBook, KnownRun, Place
+from rankfold_service.store.postgres.reading import GatheredShelf
+from rankfold_service.store.postgres.schema import migrations, prepare
+
+T = TypeVar("T")
+# (id of a run, rank)
+Key = tuple[int, int]
+
+# So many books are remembered, each of some kilobytes; runs that were not asked for go first.
+MOST_BOOKS = 20_000
+# How many iterations of a rank come with one that is asked for.
+READ_AHEAD = 64
+_NEVER_SEEN = -1
+
+
+class PostgresStore:
+    """Keeps runs in a PostgreSQL database that other aggregators may use at the same time.
+
+    Args:
+        database: where; this store closes it.
+        rules: the rules in force.
+        keep_iterations: of how many of the newest iterations of each rank the contents stay
+            known; see `rankfold.books.apply`.
+
+    Raises:
+        StoreRefused: the database must not be used; the message says what to do.
+        StoreUnavailable: it cannot be reached.
+    """
+
+    def __init__(
+        self, database: Database, rules: RuleSet, *, keep_iterations: int = KEPT_ITERATIONS
+    ) -> None:
+        self.database = database
+        self.rules = rules
+        self.keep_iterations = keep_iterations
+        self._runs: dict[Name, KnownRun] = {}
+        # What a transaction that did not commit may have changed in memory.
+        self._unsaved: set[Name] = set()
+        prepare(database, migrations())
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def ingest(self, arrivals: Sequence[Arrival]) -> list[Receipt | RankfoldError]:
+        """See `Store.ingest`."""
+        held: frozenset[Name] = frozenset()
+        while True:
+            try:
+                return self._commit(partial(self._take, arrivals, held))
+            except _MustHold as more:
+                held |= more.names
+
+    def finish(self, project: str, run: str, attempt: int) -> None:
+        """See `Store.finish`."""
+
+        def take() -> None:
+            known = self._hold(project, run)
+            self._unsaved.add(known.name)
+            known.facts.finish(attempt, run)
+            self._save_runs([known])
+
+        self._commit(take)
+
+    def delete(self, project: str, run: str) -> None:
+        """See `Store.delete`."""
+
+        def forget(connection: Connection) -> None:
+            row = connection.execute(sql.HOLD_RUN.encode(), [project, run]).fetchone()
+            if row is None:
+                raise _unknown(project, run)
+            for statement in sql.DELETE_RUN:
+                connection.execute(statement.encode(), [row[0]])
+
+        self._runs.pop((project, run), None)
+        self.database.change(forget)
+
+    def probe(self) -> None:
+        """See `Store.probe`."""
+        self.database.write(lambda: self.database.send(sql.PROBE))
+
+    def _commit(self, function: Callable[[], T]) -> T:
+        """Run a function in a transaction; what is remembered changes only if it commits."""
+
+        def attempt() -> T:
+            self._forget_unsaved()
+            return function()
+
+        try:
+            result = self.database.write(attempt)
+        except BaseException:
+            self._forget_unsaved()
+            raise
+        for name in self._unsaved:
+            self._runs[name].settle()
+        self._unsaved.clear()
+        self._bound_memory()
+        return result
+
+    def _forget_unsaved(self) -> None:
+        for name in self._unsaved:
+            self._runs.pop(name, None)
+        self._unsaved.clear()
+
+    def _take(
+        self, arrivals: Sequence[Arrival], held: Collection[Name]
+    ) -> list[Receipt | RankfoldError]:
+        """Decide about reports; `held` are the runs to hold, because there is news about them."""
+        self._hold_runs(held)
+        self._find_runs({_name(a.report) for a in arrivals} - self._runs.keys())
+        news = {_name(a.report) for a in arrivals if self._is_news(a.report)}.difference(held)
+        if news:
+            raise _MustHold(news)
+        self._hold_books([a.report for a in arrivals], held)
+        outcomes = [self._outcome(arrival) for arrival in arrivals]
+        self._save(held)
+        return outcomes
+
+    def _is_news(self, report: Report) -> bool:
+        run = self._runs.get(_name(report))
+        return run is None or not run.facts.know(report, min(report.iterations(), default=None))
+
+    def _hold_runs(self, names: Collection[Name]) -> None:
+        if names:
+            nothing = pack_facts(Facts(self.rules))
+            self._remember(self.database.rows(sql.HOLD_RUNS, nothing, *columns([*names], 2)))
+
+    def _find_runs(self, names: Collection[Name]) -> None:
+        if names:
+            self._remember(self.database.rows(sql.FIND_RUNS, *columns([*names], 2)))
+
+    def _remember(self, rows: Iterable[tuple[str, str, int, int, bytes]]) -> None:
+        for project, name, id_, version, facts in rows:
+            self._know((project, name), id_, version, facts)
+
+    def _know(self, name: Name, id_: int, version: int, facts: bytes) -> KnownRun:
+        """Return what is remembered of a run, brought up to date; the newest used comes last."""
+        known = self._runs.pop(name, None)
+        if known is None or known.id != id_:
+            known = KnownRun(name, id_, Facts(self.rules))
+        self._runs[name] = known
+        known.renew(version, facts)
+        return known
+
+    def _hold_books(self, reports: Iterable[Report], held: Collection[Name]) -> None:
+        """Hold the books of all reports and bring what is remembered of them up to date."""
+        wanted: dict[Key, KnownRun] = {}
+        places: set[tuple[int, int, int, int]] = set()
+        for report in reports:
+            run = self._runs[_name(report)]
+            for rank in books.ranks_of(report):
+                wanted[run.id, rank] = run
+                places.update((run.id, rank, report.attempt, i) for i in report.iterations())
+        new = [key for key, run in wanted.items() if run.name in held and key[1] not in run.books]
+        if new:
+            self.database.send(sql.ADD_BOOKS, *columns(new, 2))
+        seen = [(*key, _version(run.books.get(key[1]))) for key, run in wanted.items()]
+        heads = self.database.send(sql.HOLD_BOOKS, *columns(seen, 3))
+        pages = self._fetch_pages(places, wanted)
+        found = heads.fetchall()
+        if len(found) < len(wanted):
+            # A rank that is new, or a run that was deleted meanwhile.
+            missing = wanted.keys() - {(row[0], row[1]) for row in found}
+            names = {wanted[key].name for key in missing}
+            for name in names:
+                del self._runs[name]
+            raise _MustHold(names)
+        for run_id, rank, version, head in found:
+            if head is not None:
+                self._open_book(wanted[run_id, rank], rank, version, head)
+        for run_id, rank, attempt, iteration, body in pages.fetchall():
+            wanted[run_id, rank].books[rank].fetched[attempt, iteration] = body
+        self._unsaved.update(run.name for run in wanted.values())
+        for (_, rank), run in wanted.items():
+            run.books[rank].ledger.heed_cuts()
+
+    def _fetch_pages(
+        self, places: Iterable[tuple[int, int, int, int]], runs: dict[Key, KnownRun]
+    ) -> Cursor:
+        """Ask for the pages that are not here, and for those of books that others wrote to."""
+        rows = []
+        for run_id, rank, attempt, iteration in places:
+            book = runs[run_id, rank].books.get(rank)
+            if book is not None and book.lacks(attempt, iteration):
+                book = None
+            rows.append((run_id, rank, attempt, iteration, _version(book)))
+        return self.database.send(sql.FETCH_PAGES, *columns(rows, 5))
+
+    def _open_book(self, run: KnownRun, rank: int, version: int, head: bytes) -> None:
+        run.open_book(rank, self._pages_of_rank).fill(version, head)
+
+    def _pages_of_rank(self, run: int, rank: int, attempt: int, first: int) -> dict[Place, bytes]:
+        """Read what a rank reported of an iteration and of those that follow it."""
+        last = first + READ_AHEAD - 1
+        rows = self.database.rows(sql.PAGES_OF_RANK, run, attempt, rank, first, last)
+        return {(attempt, iteration): body for iteration, body in rows}
+
+    def _outcome(self, arrival: Arrival) -> Receipt | RankfoldError:
+        report = arrival.report
+        run = self._runs[_name(report)]
+        ranks = books.ranks_of(report)
+        try:
+            receipt = books.apply(
+                run.facts, run.ledgers(ranks), report, arrival.now, self.keep_iterations
+            )
+        except RequestError as error:
+            return error
+        run.written.update(ranks)
+        return receipt
+
+    def _save(self, held: Collection[Name]) -> None:
+        """Write everything that changed."""
+        heads, pages = [], []
+        for run in [self._runs[name] for name in self._unsaved]:
+            for rank in sorted(run.written):
+                book = run.books[rank]
+                heads.append((run.id, rank, book.head()))
+                pages += [(run.id, *place, rank, body) for *place, body in book.changes()]
+        if heads:
+            self.database.send(sql.SAVE_BOOKS, *columns(heads, 3))
+        if pages:
+            self.database.send(sql.SAVE_PAGES, *columns(pages, 5))
+        self._save_runs([self._runs[name] for name in held])
+
+    def _save_runs(self, runs: Iterable[KnownRun]) -> None:
+        """Write what was learned of runs; one of which no report was good is not there."""
+        rows = []
+        for run in runs:
+            if run.facts.launches:
+                run.learned = True
+                rows.append((run.id, pack_facts(run.facts)))
+            else:
+                for statement in sql.DELETE_RUN:
+                    self.database.send(statement, run.id)
+        if rows:
+            self.database.send(sql.SAVE_RUNS, *columns(rows, 2))
+
+    def _hold(self, project: str, run: str) -> KnownRun:
+        rows = self.database.rows(sql.HOLD_RUN, project, run)
+        if not rows:
+            raise _unknown(project, run)
+        return self._know((project, run), *rows[0])
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def names(self) -> list[Name]:
+        """See `Store.names`."""
+        return [(p, n) for p, n in self.database.read(lambda: self.database.rows(sql.NAMES))]
+
+    def run(self, project: str, run: str) -> Ledger:
+        """See `Store.run`; all of it is of one moment."""
+        name = (project, run)
+        known = self._runs.get(name)
+        seen = [(rank, book.version) for rank, book in known.books.items()] if known else []
+
+        def find() -> tuple[list[tuple[int, int, bytes]], list[tuple[int, int, bytes]]]:
+            found = self.database.send(sql.READ_RUN, *name)
+            changed = self.database.send(sql.READ_BOOKS, *columns(seen, 2), *name)
+            return found.fetchall(), changed.fetchall()
+
+        found, changed = self.database.read(find)
+        if not found:
+            self._runs.pop(name, None)
+            raise _unknown(project, run)
+        if known is not None and known.id != found[0][0]:  # deleted and begun anew
+            changed = self.database.rows(sql.READ_BOOKS, [], [], *name)
+        known = self._know(name, *found[0])
+        for rank, version, head in changed:
+            self._open_book(known, rank, version, head)
+        if changed or known.gathered is None:
+            known.gathered = self._gather(known)
+        self._bound_memory()
+        return known.gathered
+
+    def _gather(self, run: KnownRun) -> Ledger:
+        ledgers = run.ledgers(sorted(run.books))
+        for ledger in ledgers.values():
+            ledger.heed_cuts()
+        shelf = GatheredShelf(self.database, run.name, run.id, len(ledgers))
+        return books.gather(*run.name, run.facts, ledgers, shelf)
+
+    def size(self) -> int:
+        """See `Store.size`: tables and their indexes."""
+        ((size,),) = self.database.read(lambda: self.database.rows(sql.SIZE))
+        return int(size)
+
+    def maintain(self) -> None:
+        """See `Store.maintain`: lets go of the moment that was read."""
+        self.database.end_reading()
+
+    def close(self) -> None:
+        """See `Store.close`."""
+        self.database.close()
+
+    def _bound_memory(self) -> None:
+        """Forget the runs that were not asked for longest, but for the last one."""
+        count = sum(len(run.books) for run in self._runs.values())
+        for name in [*self._runs][:-1]:
+            if count <= MOST_BOOKS:
+                break
+            count -= len(self._runs.pop(name).books)
+
+
+class _MustHold(Exception):
+    """Some runs have to be held for what was to be done: it begins again."""
+
+    def __init__(self, names: set[Name]) -> None:
+        super().__init__(names)
+        self.names = names
+
+
+def _name(report: Report) -> Name:
+    return report.project, report.run
+
+
+def _version(book: KnownBook | None) -> int:
+    return _NEVER_SEEN if book is None else book.version
+
+
+def _unknown(project: str, run: str) -> NotFound:
+    return NotFound(f"no run {run!r} is known in project {project!r}")
