@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,45 +13,31 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from contract.answering import everything
+from contract.stores import DURABLE, OPENERS, RULES, Opener, new_ground, reopened
 from rankfold.coverage import Selection
 from rankfold.errors import Inconsistent, NotFound
 from rankfold.gate import Policy
-from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
 from rankfold_service import present
 from rankfold_service.judge import Ages, Judge
 from rankfold_service.store import Arrival, Store
 from rankfold_service.store.memory import MemoryStore
-from rankfold_service.store.sqlite import SqliteStore
 from support.reports import SERIES, partial, report, reports
 
 CASES = json.loads((Path(__file__).parents[1] / "cases" / "folds.json").read_text())
-RULES = RuleSet()
-
-
-def memory(_: Path) -> Store:
-    """Open the reference store."""
-    return MemoryStore(RULES)
-
-
-def sqlite(folder: Path) -> SqliteStore:
-    """Open the embedded store as it is by default."""
-    return SqliteStore(folder / "store.db", RULES)
-
-
-def sqlite_busy(folder: Path) -> SqliteStore:
-    """Open the embedded store so that it tidies at every turn and keeps next to nothing."""
-    return SqliteStore(folder / "store.db", RULES, checkpoint_bytes=1, keep_iterations=1)
-
-
-OPENERS = [memory, sqlite, sqlite_busy]
-DURABLE = [sqlite, sqlite_busy]
 
 
 @pytest.fixture(params=OPENERS, ids=lambda opener: opener.__name__)
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+def opener(request: pytest.FixtureRequest) -> Opener:
+    """Yield what opens each kind of store."""
+    chosen: Opener = request.param
+    return chosen
+
+
+@pytest.fixture
+def store(request: pytest.FixtureRequest, opener: Opener, tmp_path: Path) -> Iterator[Store]:
     """Yield an empty store of each kind."""
-    opened: Store = request.param(tmp_path)
+    opened = opener(new_ground(request, opener, tmp_path))
     yield opened
     opened.close()
 
@@ -155,19 +141,20 @@ OPERATIONS = st.lists(
 
 
 @pytest.mark.parametrize("opener", DURABLE, ids=lambda opener: opener.__name__)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(operations=OPERATIONS)
 def test_durable_store_equals_the_reference_through_restarts(
-    opener: Callable[[Path], SqliteStore], operations: list
+    request: pytest.FixtureRequest, opener: Opener, operations: list
 ) -> None:
     """Whatever arrives and however often it restarts, it answers as the reference does."""
     with TemporaryDirectory() as name:
-        subject = opener(Path(name))
+        ground = new_ground(request, opener, Path(name))
+        subject = opener(ground)
         oracle = MemoryStore(RULES, keep_iterations=subject.keep_iterations)
         try:
             for operation in operations:
                 if operation in ("reopen", "crash"):
-                    subject = reopened(subject, opener, Path(name), tidy=operation == "reopen")
+                    subject = reopened(subject, opener, ground, tidy=operation == "reopen")
                 elif isinstance(operation, list):
                     assert repr(take(oracle, *operation)) == repr(take(subject, *operation))
                 else:
@@ -185,12 +172,3 @@ def act(store: Store, operation: str) -> None:
         store.finish("default", "x", 0)
     else:
         store.delete("default", "x")
-
-
-def reopened(store: Store, opener: Callable[[Path], Store], folder: Path, *, tidy: bool) -> Store:
-    """Close a store, or leave its files as a killed process would, and open it again."""
-    if tidy:
-        store.close()
-    else:
-        store.file.close()
-    return opener(folder)
