@@ -55,8 +55,8 @@ test-alerts: programs ## the way from a mismatch to a webhook through the real p
 test-image: install ## carries out the Dockerfiles and uses what they make; needs root and some minutes
 	$(BIN)/python -m pytest -m image tests/e2e/test_image.py
 
-test-faults: install ## the long form of the fault suite: 20 seeds, more than 200 kills, 5 to 10 minutes
-	$(BIN)/python -m tests.e2e.faults $(ARGS)
+test-faults: programs ## the long form of the fault suite: 20 seeds, more than 200 kills, 5 to 10 minutes; ARGS="--store postgresql" for 50 over PostgreSQL
+	PYTHONPATH=tests $(BIN)/python -m e2e.faults $(ARGS)
 
 test-oracle: install ## comparisons against an oracle in whole numbers: 30,000 made tensors, about 10 minutes
 	RANKFOLD_ORACLE_EXAMPLES=5000 $(BIN)/python -m pytest -n 2 -k oracle tests/unit/client

@@ -50,7 +50,7 @@ def probe(server: Aggregator) -> tuple[int, str | None]:
     return answer.status, answer.retry_after
 
 
-def fail_and_settle(server: Aggregator, folder: Path, fault: Fault, why: str) -> None:
+def fail_and_settle(server: Aggregator, folder: Path, fault: Fault, *whys: str) -> None:
     """Let a disk fail under load, look at what is said of it, and settle once it works again."""
     with Stage(Plan(seed=2, iterations=8), folder, server, spool=False) as stage:
         stage.allow(3)
@@ -62,7 +62,7 @@ def fail_and_settle(server: Aggregator, folder: Path, fault: Fault, why: str) ->
             assert (status, retry_after is not None) == (503, True)
             ready = server.ask("GET", "/-/ready")
             assert ready.status == 503
-            assert why in ready.json["detail"]
+            assert any(why in ready.json["detail"] for why in whys)
             assert server.ask("GET", "/-/healthy").status == 200
             assert server.ask("GET", PATH).status == 200
         assert server.ask("GET", PATH.replace("faults", "probe")).status == 404
@@ -72,7 +72,7 @@ def fail_and_settle(server: Aggregator, folder: Path, fault: Fault, why: str) ->
 @pytest.mark.parametrize("fault", [disks.no_room, disks.no_writes])
 def test_disk_that_refuses_writes_loses_and_doubles_nothing(fault: Fault, tmp_path: Path) -> None:
     """A disk that is full or turns read-only means 503 until it works again, and no more."""
-    fail_and_settle(Aggregator(tmp_path), tmp_path, fault, why="disk I/O error")
+    fail_and_settle(Aggregator(tmp_path), tmp_path, fault, "disk I/O error")
 
 
 def test_disk_that_is_full_loses_and_doubles_nothing(
@@ -80,13 +80,15 @@ def test_disk_that_is_full_loses_and_doubles_nothing(
 ) -> None:
     """The same of a real file system without a free byte."""
     server = Aggregator(tmp_path, wrapper=small_disk.wrapper)
-    fail_and_settle(server, tmp_path, small_disk.filled, why="disk is full")
+    fail_and_settle(server, tmp_path, small_disk.filled, "disk is full")
 
 
 def test_disk_that_does_not_get_done_loses_and_doubles_nothing(tmp_path: Path) -> None:
     """While writes hang, reports are refused rather than piled up, and readiness says so."""
     server = Aggregator(tmp_path, "--max-wait", "0.2")
-    fail_and_settle(server, tmp_path, disks.no_progress, why="database is locked")
+    # Where the writer is still at a report, it does not come to the probe in time.
+    whys = ("database is locked", "no write in")
+    fail_and_settle(server, tmp_path, disks.no_progress, *whys)
 
 
 def answers(ledger: Ledger) -> JsonObject:

@@ -5,18 +5,15 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import psycopg
 import pytest
 from psycopg import errors
 
-from support.documents import ROOT, blocks
+from support.documents import ROOT
 from support.postgres import Postgres, needs_postgres, tool
 from support.programs import environment
-
-DOCUMENT = "docs/postgresql.md"
-PASSWORDS = {"rankfold_owner": "put your own here", "rankfold": "and another here"}
+from support.roles import DOCUMENT, OWNER, PASSWORDS, ROLE, make_roles, url
 
 pytestmark = needs_postgres
 
@@ -31,18 +28,9 @@ def server() -> Iterator[Postgres]:
         yield running
 
 
-def by_document(server: Postgres) -> None:
-    """Make roles and database as the document says, in its two steps."""
-    (_, roles), (_, privileges) = blocks(DOCUMENT, "sql")
-    for statement in filter(None, map(str.strip, roles.split(";"))):
-        server.execute(statement)  # one at a time: a database is not made in a transaction
-    with enter(server, "rankfold_owner") as owner:
-        owner.execute(privileges.encode())
-
-
 def by_image(server: Postgres) -> None:
     """Make them as the image of PostgreSQL does with what is mounted into it."""
-    password = PASSWORDS["rankfold_owner"]
+    password = PASSWORDS[OWNER]
     server.execute(f"CREATE ROLE rankfold_owner SUPERUSER LOGIN PASSWORD '{password}'")
     server.execute("CREATE DATABASE rankfold OWNER rankfold_owner")
     psql = tool("psql")
@@ -55,25 +43,19 @@ def by_image(server: Postgres) -> None:
             "PGDATABASE": "rankfold",
             "PGUSER": "rankfold_owner",
             "PGPASSWORD": password,
-            "STORE_PASSWORD": PASSWORDS["rankfold"],
+            "STORE_PASSWORD": PASSWORDS[ROLE],
         },
         check=True,
     )
 
 
-def enter(server: Postgres, role: str) -> psycopg.Connection[Any]:
-    """Connect as one of the roles, each statement a transaction of its own."""
-    url = f"postgresql://{role}@127.0.0.1:{server.port}/rankfold"
-    return psycopg.connect(url, password=PASSWORDS[role], autocommit=True)
-
-
-@pytest.mark.parametrize("make", [by_document, by_image])
+@pytest.mark.parametrize("make", [make_roles, by_image])
 def test_roles_may_do_what_they_need_and_no_more(server: Postgres, make: Make) -> None:
     """The owner makes tables; the other works with their rows, and changes no table."""
     make(server)
-    with enter(server, "rankfold_owner") as owner:
+    with psycopg.connect(url(server, OWNER), autocommit=True) as owner:
         owner.execute("CREATE TABLE kept (id bigint GENERATED ALWAYS AS IDENTITY, x int)")
-    with enter(server, "rankfold") as connection:
+    with psycopg.connect(url(server, ROLE), autocommit=True) as connection:
         for allowed in (
             "INSERT INTO kept (x) VALUES (1)",
             "UPDATE kept SET x = 2",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import quote
 
 import psycopg
 
@@ -37,14 +38,17 @@ class PgBouncer(Process):
 
     Args:
         postgres: the cluster.
-        pool: how many connections to each database there are at most.
+        pool: how many connections there are at most, for each user of each database.
+        users: the passwords of those beside the superuser who may connect.
     """
 
-    def __init__(self, postgres: Postgres, pool: int = 4) -> None:
+    def __init__(self, postgres: Postgres, pool: int = 4, **users: str) -> None:
         super().__init__("pgbouncer")
         self.port = free_port()
-        users = give(self.folder / "users.txt", f'"{SUPERUSER}" "{PASSWORD}"\n')
-        text = CONFIG.format(server=postgres.port, port=self.port, users=users, pool=pool)
+        self._users = {SUPERUSER: PASSWORD} | users
+        lines = (f'"{name}" "{password}"\n' for name, password in self._users.items())
+        known = give(self.folder / "users.txt", "".join(lines))
+        text = CONFIG.format(server=postgres.port, port=self.port, users=known, pool=pool)
         self._config = give(self.folder / "pgbouncer.ini", text)
 
     @property
@@ -62,6 +66,7 @@ class PgBouncer(Process):
             return "not allowed" in str(error)
         return True
 
-    def url(self, database: str) -> str:
-        """Return a database's URL through it, for the superuser."""
-        return f"postgresql://{SUPERUSER}:{PASSWORD}@127.0.0.1:{self.port}/{database}"
+    def url(self, database: str, role: str = SUPERUSER) -> str:
+        """Return a database's URL through it."""
+        password = quote(self._users[role])
+        return f"postgresql://{role}:{password}@127.0.0.1:{self.port}/{database}"

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import psycopg
 
@@ -57,6 +57,9 @@ class Postgres(Process):
         settings: of postgresql.conf. What is durable is so by default; a test that
             stops nothing saves time with `fsync="off"`.
     """
+
+    # Killed, it would leave its sessions behind, which it takes along this way.
+    ABRUPT = signal.SIGQUIT
 
     def __init__(self, *, tls: bool = False, **settings: str) -> None:
         super().__init__("postgres")
@@ -135,10 +138,12 @@ class Postgres(Process):
         self.stop(how)
         self.start()
 
-    def url(self, database: str, **parameters: str) -> str:
-        """Return a database's URL for the superuser."""
+    def url(
+        self, database: str, role: str = SUPERUSER, password: str = PASSWORD, **parameters: str
+    ) -> str:
+        """Return a database's URL."""
         given = f"?{urlencode(parameters)}" if parameters else ""
-        return f"postgresql://{SUPERUSER}:{PASSWORD}@127.0.0.1:{self.port}/{database}{given}"
+        return f"postgresql://{role}:{quote(password)}@127.0.0.1:{self.port}/{database}{given}"
 
     def connect(self, database: str = "postgres", **how: Any) -> psycopg.Connection[Any]:
         """Return the superuser's connection, each statement a transaction of its own."""

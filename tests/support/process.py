@@ -44,14 +44,25 @@ def give(path: Path, text: str, mode: int = 0o600) -> Path:
     return path
 
 
-def _how(command: Sequence[str | Path], folder: Path) -> dict[str, Any]:
-    """Return how a program is run: where, with which environment, as whom."""
+def _how(command: Sequence[str | Path], folder: Path, within: Sequence[str] = ()) -> dict[str, Any]:
+    """Return how a program is run: where, with which environment, as whom.
+
+    Args:
+        command: the program and its arguments.
+        folder: where it is.
+        within: a command of root's that runs the program's.
+    """
     program, *arguments = map(str, command)
     how: dict[str, Any] = {"cwd": folder}
     if USER is not None:
         program = open_to_all(program)
-        how |= {"user": USER.pw_uid, "group": USER.pw_gid, "extra_groups": []}
-    return how | {"args": [program, *arguments], "env": environment(program)}
+        ids = {"user": USER.pw_uid, "group": USER.pw_gid}
+        if within:
+            lower = (f"--reuid={ids['user']}", f"--regid={ids['group']}", "--clear-groups")
+            within = (*within, "setpriv", *lower)
+        else:
+            how |= {**ids, "extra_groups": []}
+    return how | {"args": [*within, program, *arguments], "env": environment(program)}
 
 
 def run(command: Sequence[str | Path], folder: Path) -> None:
@@ -67,10 +78,15 @@ class Process:
         name: of its folder and its log.
     """
 
+    # What ends it without ado.
+    ABRUPT = signal.SIGKILL
+
     def __init__(self, name: str) -> None:
         self.folder = own_folder(name)
         self._log = self.folder / f"{name}.log"
         self.process: subprocess.Popen[bytes] | None = None
+        # A command of root's that runs its own, such as one that shows it another disk.
+        self.within: Sequence[str] = ()
 
     @property
     def command(self) -> Sequence[str | Path]:
@@ -90,7 +106,7 @@ class Process:
         """Start it, without waiting for anything."""
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
-                stdout=log, stderr=log, **_how(self.command, self.folder)
+                stdout=log, stderr=log, **_how(self.command, self.folder, self.within)
             )
 
     def start(self) -> Self:
@@ -119,7 +135,7 @@ class Process:
     def close(self) -> None:
         """End it, if it runs, and remove its folder."""
         if self.process is not None:
-            self.end(signal.SIGKILL)
+            self.end(self.ABRUPT)
         shutil.rmtree(self.folder)
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""Runs scenarios of faults by seed: `python -m tests.e2e.faults --seed N` replays one."""
+"""Runs scenarios of faults by seed: `make test-faults ARGS="--seed N"` replays one."""
 
 from __future__ import annotations
 
@@ -8,27 +8,40 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
-from .conductor import Conductor, Outcome
+from .conductor import Outcome
+from .replicated import Replicated
+from .single import Single
 
-STRIKES = 12
-SEEDS = 20
+
+class Form(NamedTuple):
+    """What the long form is over a store: how many seeds, and how many faults for each."""
+
+    conductor: type[Single | Replicated]
+    seeds: int
+    strikes: int
+
+
+FORMS = {"sqlite": Form(Single, 20, 12), "postgresql": Form(Replicated, 50, 6)}
 
 
 def main() -> int:
     """Run scenarios and return 1 if one of them did not end as the oracle says."""
-    parser = argparse.ArgumentParser(prog="python -m tests.e2e.faults", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m e2e.faults", description=__doc__)
+    parser.add_argument("--store", choices=FORMS, default="sqlite", help="what is beneath")
     parser.add_argument("--seed", type=int, action="append", help="this one; repeatable")
-    parser.add_argument("--strikes", type=int, default=STRIKES, help="faults per seed")
+    parser.add_argument("--strikes", type=int, help="faults per seed")
     parser.add_argument("--seconds", type=float, default=1200.0, help="begin no seed after this")
     args = parser.parse_args()
     started, kills, done = time.monotonic(), Counter[str](), 0
-    seeds = args.seed or range(SEEDS)
+    form = FORMS[args.store]
+    seeds = args.seed or range(form.seeds)
     for seed in seeds:
         if time.monotonic() - started > args.seconds:
             print(f"stopped after {args.seconds:.0f} s")
             break
-        outcome = play(seed, args.strikes)
+        outcome = play(seed, args.strikes or form.strikes, args.store)
         kills += outcome.kills
         done += 1
         print(f"seed {seed}: equal to the oracle; {described(outcome)}", flush=True)
@@ -38,13 +51,13 @@ def main() -> int:
     return 0 if done == len(seeds) else 1
 
 
-def play(seed: int, strikes: int) -> Outcome:
+def play(seed: int, strikes: int, store: str = "sqlite") -> Outcome:
     """Run one scenario; if it fails, say how to run it again and keep its files."""
     folder = Path(tempfile.mkdtemp(prefix=f"rankfold-faults-{seed}-"))
     try:
-        outcome = Conductor(seed, strikes, folder).run()
+        outcome = FORMS[store].conductor(seed, strikes, folder).run()
     except BaseException:
-        again = f"python -m tests.e2e.faults --seed {seed} --strikes {strikes}"
+        again = f'make test-faults ARGS="--store {store} --seed {seed} --strikes {strikes}"'
         print(f"seed {seed} failed; its files are in {folder}; again: {again}", file=sys.stderr)
         raise
     _remove(folder)
@@ -57,7 +70,8 @@ def described(outcome: Outcome) -> str:
     return (
         f"{outcome.seconds:.1f} s, {queue}, kills: {_listed(outcome.kills)}, "
         f"strikes: {_listed(outcome.strikes)}, connections: {_listed(outcome.broken)}, "
-        f"statuses {outcome.statuses}, slowest start {outcome.slowest_start:.2f} s"
+        f"statuses {outcome.statuses}, slowest start {outcome.slowest_start:.2f} s, "
+        f"slowest resume {outcome.slowest_resume:.2f} s"
     )
 
 

@@ -88,7 +88,7 @@ class SmallDisk:
         return Path(f"/proc/{self._holder.pid}/root{self.folder}")
 
     @contextmanager
-    def filled(self, _: Aggregator) -> Iterator[None]:
+    def filled(self, _: object = None) -> Iterator[None]:
         """Leave no byte free."""
         ballast = self.inside / "ballast"
         with ballast.open("wb", buffering=0) as file:
@@ -97,8 +97,10 @@ class SmallDisk:
                     pass
             except OSError:
                 assert shutil.disk_usage(self.inside).free == 0
-        yield
-        ballast.unlink()
+        try:
+            yield
+        finally:
+            ballast.unlink()
 
     def close(self) -> None:
         """Give it up."""

@@ -155,6 +155,7 @@ def gauges(books: Books, finished: bool) -> dict[str, float]:
 
 def _read_gauges(text: str) -> dict[str, float]:
     line = re.compile(
-        r'^rankfold_(\w+)\{.*?(?:(?:series|status)="([^"]*)")?\} (\S+)$', re.MULTILINE
+        rf'^rankfold_(\w+)\{{.*?run="{RUN}"[^"]*(?:(?:series|status)="([^"]*)")?\}} (\S+)$',
+        re.MULTILINE,
     )
     return {f"{name} {label}".strip(): float(value) for name, label, value in line.findall(text)}

@@ -34,10 +34,11 @@ class Proxy:
     Args:
         port: where the aggregator listens.
         seed: decides the fate of each rank's n-th request.
+        refusals: the statuses by which a request may be refused for now.
     """
 
-    def __init__(self, port: int, seed: int) -> None:
-        self.traffic = Traffic()
+    def __init__(self, port: int, seed: int, refusals: frozenset[int]) -> None:
+        self.traffic = Traffic(refusals)
         self.faults: Counter[str] = Counter()
         self.calm = False
         self._target, self._seed = port, seed
@@ -95,10 +96,22 @@ class Proxy:
                 await writer.drain()
         writer.close()
 
-    def deliver(self, message: Message) -> None:
-        """Bring a request to the aggregator once more, for nobody who waits for its answer."""
-        with contextlib.suppress(*BROKEN):
-            asyncio.run_coroutine_threadsafe(self._forward(message), self._loop).result(30)
+    def deliver(self, message: Message, *ports: int) -> None:
+        """Bring a request to the aggregator once more, for nobody who waits for its answer.
+
+        Args:
+            message: the request.
+            ports: several to bring it to at the same moment; without, where all else goes.
+        """
+
+        async def forward(port: int) -> None:
+            with contextlib.suppress(*BROKEN):
+                await self._forward(message, port)
+
+        async def all_at_once() -> None:
+            await asyncio.gather(*map(forward, ports or (self._target,)))
+
+        asyncio.run_coroutine_threadsafe(all_at_once(), self._loop).result(60)
 
     def _fate(self, message: Message) -> tuple[Fate, float]:
         """Return what becomes of a request, and after how many seconds."""
@@ -149,8 +162,9 @@ class Proxy:
         await asyncio.gather(forwarding, return_exceptions=True)
         return None
 
-    async def _forward(self, message: Message) -> bytes:
-        reader, writer = await asyncio.open_connection("127.0.0.1", self._target, limit=LIMIT)
+    async def _forward(self, message: Message, port: int | None = None) -> bytes:
+        where = ("127.0.0.1", port or self._target)
+        reader, writer = await asyncio.open_connection(*where, limit=LIMIT)
         try:
             writer.write(message.raw)
             await writer.drain()

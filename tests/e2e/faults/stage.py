@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from . import worker
-from .aggregator import Aggregator
+from .aggregator import Service
 from .books import Books
 from .expected import differences
 from .plan import Plan, Step
@@ -62,9 +62,9 @@ class Stage:
         spool: whether reporters queue durably, where the client can.
     """
 
-    def __init__(self, plan: Plan, folder: Path, server: Aggregator, *, spool: bool) -> None:
+    def __init__(self, plan: Plan, folder: Path, server: Service, *, spool: bool) -> None:
         self.plan, self.server = plan, server
-        self.proxy = Proxy(server.port, plan.seed)
+        self.proxy = Proxy(server.port, plan.seed, server.refusals)
         self.spool = folder / "spool" if spool and worker.HAS_SPOOL else None
         self.lives: list[Life] = []
         self.current: dict[int, Life] = {}
@@ -75,8 +75,8 @@ class Stage:
         self._exits = ExitStack()
 
     def __enter__(self) -> Self:
-        self.server.start()
         self._exits.callback(self.server.close)
+        self.server.start()
         self._exits.enter_context(self.proxy)
         self._exits.callback(self._kill_all)
         for rank in range(self.plan.world_size):
@@ -150,6 +150,7 @@ class Stage:
         self.server.end(signal.SIGKILL)
         self.server.start()
         self.check_answers()
+        assert not self.server.complaints, "\n".join(self.server.complaints[:20])
 
     def _deliver_rest(self) -> None:
         """Bring what killed reporters had under way to its end, so that the end is one."""
@@ -191,6 +192,8 @@ class Stage:
         return books
 
     def check_answers(self) -> None:
-        """Hold every answer of the aggregator against the oracle's."""
-        found = differences(self.books(), self.server, finished=True)
-        assert not found, "\n".join([f"{len(found)} answers are wrong", *found[:20]])
+        """Hold every answer of each aggregator against the oracle's."""
+        books = self.books()
+        for reader in self.server.readers:
+            found = differences(books, reader, finished=True)
+            assert not found, "\n".join([f"{len(found)} answers are wrong", *found[:20]])

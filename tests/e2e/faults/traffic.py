@@ -33,11 +33,13 @@ class Traffic:
     """All requests in the order in which they came, and what the aggregator answered.
 
     Attributes:
+        refusals: the statuses that say that a request is to be sent again.
         messages: the requests.
         statuses: how often each status was answered.
         faults: answers that no fault explains.
     """
 
+    refusals: frozenset[int]
     messages: list[Message] = field(default_factory=list)
     statuses: dict[int, int] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)
@@ -56,7 +58,7 @@ class Traffic:
         if status == 200:
             message.acknowledged = True
             self._check_receipt(message, body)
-        elif status not in (429, 503):
+        elif status not in self.refusals:
             self.faults.append(f"status {status}: {body.decode()}")
         elif b"retry-after:" not in head.lower():
             self.faults.append(f"status {status} without Retry-After")
