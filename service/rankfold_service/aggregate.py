@@ -64,6 +64,14 @@ class Aggregator:
         """
         return await self._writer.submit(report)
 
+    def hand_over(self, report: Report, answer: Callable[[Receipt | Exception], None]) -> None:
+        """Take a report; `answer` is called in the event loop with what `ingest` returns or raises.
+
+        Raises:
+            Unavailable: nothing was applied, and `answer` is not called.
+        """
+        self._writer.hand_over(report, answer)
+
     async def finish(self, project: str, run: str, attempt: int) -> answers.FinishAnswer:
         """Mark an attempt finished; idempotent."""
         await self._writer.call(lambda store: store.finish(project, run, attempt))

@@ -1,8 +1,8 @@
 """The one writer: a thread that owns the store and shares each commit among waiting reports.
 
-Reports and reads are handed to it from the event loop. It takes all reports that wait in one
-commit, answers them after it, and then runs the reads that wait: so a read sees nothing that is
-not durable, and no lock is needed.
+Reports and reads are handed to it from the event loop. While one commit is under way the loop
+gathers what arrives; all of it goes into the next one. A read runs between two commits, so it
+sees nothing that is not durable, and no lock is needed.
 """
 
 from __future__ import annotations
@@ -13,27 +13,25 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from queue import SimpleQueue
+from typing import Any, TypeVar
 
 from rankfold.errors import Overloaded, RankfoldError, StoreUnavailable, Unavailable
 from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival, Store
 
 T = TypeVar("T")
-Outcome = tuple[asyncio.Future[Any], Any]
+Answer = Callable[[Any], None]
+# A report, or a function of the store, and who is told what became of it.
+Waiting = tuple[Answer, Arrival]
+Call = tuple[Answer, Callable[[Store], Any]]
 _log = logging.getLogger("rankfold.writer")
 
 # One commit's share of reports and of their rows: more would make who waits for it wait longer.
 MOST_PER_COMMIT = 512
 MOST_ROWS_PER_COMMIT = 20_000
-
-
-class _Task(NamedTuple, Generic[T]):
-    """Something for the writer to do, and the future that waits for its outcome."""
-
-    future: asyncio.Future[Any]
-    what: T
 
 
 class Writer:
@@ -61,18 +59,21 @@ class Writer:
         self._max_wait = max_wait
         self._observe_commit = observe_commit
         self._now = now
-        self._reports: deque[_Task[Arrival]] = deque()
-        self._calls: deque[_Task[Callable[[Store], Any]]] = deque()
-        self._wake = threading.Condition()
+        self._gathered: deque[Waiting] = deque()
+        self._calls: list[Call] = []
+        # One commit's reports and the calls after it; None is the end.
+        self._handed: SimpleQueue[tuple[list[Waiting], list[Call]] | None] = SimpleQueue()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._going = False
         self._closing = False
-        self._idle = False
+        self._ending = threading.Lock()
         self._busy_since: float | None = None
         self._thread = threading.Thread(target=self._work, name="rankfold-writer")
 
     @property
     def depth(self) -> int:
         """How many reports wait."""
-        return len(self._reports)
+        return len(self._gathered)
 
     @property
     def closing(self) -> bool:
@@ -96,91 +97,115 @@ class Writer:
             Unavailable: too many wait, or the writer is too far behind; nothing was applied.
             RankfoldError: what the store said about this report.
         """
-        task = _Task(_new_future(), Arrival(report, self._now()))
-        self._refuse_if_behind()
-        self._hand_over(self._reports, task)
-        receipt: Receipt = await task.future
-        return receipt
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        self.hand_over(report, partial(_resolve, future))
+        return await future
+
+    def hand_over(self, report: Report, answer: Answer) -> None:
+        """Take a report; `answer` is called in the event loop once it is durable, or has failed.
+
+        Args:
+            report: what to take.
+            answer: gets the receipt, or the error for which nothing was applied.
+
+        Raises:
+            Unavailable: too many wait, or the writer is too far behind; nothing was applied.
+        """
+        if len(self._gathered) >= self._queue_limit:
+            raise Overloaded(f"{self._queue_limit} reports wait to be written already")
+        if self.behind:
+            raise StoreUnavailable("the store takes too long to write", retry_after=self._max_wait)
+        self._gather(self._gathered.append, (answer, Arrival(report, self._now())))
 
     async def call(self, function: Callable[[Store], T]) -> T:
         """Return what a function of the store returns, run between commits."""
-        task = _Task(_new_future(), function)
-        self._hand_over(self._calls, task)
-        result: T = await task.future
-        return result
+        future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._gather(self._calls.append, (partial(_resolve, future), function))
+        return await future
 
     def close(self) -> None:
         """Finish what was handed over, then close the store and end the thread."""
-        with self._wake:
+        with self._ending:
             self._closing = True
-            self._wake.notify()
+            self._handed.put(None)
         if self._thread.ident is not None:
             self._thread.join()
         self._store.close()
 
-    def _refuse_if_behind(self) -> None:
-        if len(self._reports) >= self._queue_limit:
-            raise Overloaded(f"{self._queue_limit} reports wait to be written already")
-        if self.behind:
-            raise StoreUnavailable("the store takes too long to write", retry_after=self._max_wait)
-
-    def _hand_over(self, queue: deque[_Task[T]], task: _Task[T]) -> None:
-        with self._wake:
+    def _gather(self, add: Callable[[T], None], work: T) -> None:
+        """Add work to what the thread gets next."""
+        with self._ending:
             if self._closing:
                 raise Unavailable("the aggregator is shutting down")
-            queue.append(task)
-            if self._idle:
-                self._wake.notify()
+            add(work)
+        if not self._going:
+            # Not at once: what arrives at the same moment goes into the same commit.
+            self._going = True
+            self._loop = asyncio.get_running_loop()
+            self._loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Hand what was gathered over to the thread; at the end that takes it by itself."""
+        with self._ending:
+            self._going = bool(self._gathered or self._calls) and not self._closing
+            if self._going:
+                self._handed.put(self._next())
 
     def _work(self) -> None:
-        while True:
-            with self._wake:
-                self._idle = True
-                while not (self._reports or self._calls or self._closing):
-                    self._wake.wait()
-                self._idle = False
-                if not (self._reports or self._calls):
-                    return
-                reports = self._share()
-                calls = list(self._calls)
-                self._calls.clear()
-            self._busy_since = time.monotonic()
-            self._write(reports)
-            for future, call in calls:
-                _answer([(future, _attempt(partial(call, self._store)))])
-            if not self._reports:
-                _attempt(self._store.maintain)
-            self._busy_since = None
+        while (work := self._handed.get()) is not None:
+            self._do(*work)
+        while self._gathered or self._calls:  # nobody adds any more
+            self._do(*self._next())
 
-    def _share(self) -> list[_Task[Arrival]]:
-        """Take the next commit's reports off the queue, at least one where any waits."""
-        share: list[_Task[Arrival]] = []
+    def _do(self, reports: list[Waiting], calls: list[Call]) -> None:
+        self._busy_since = time.monotonic()
+        self._tell(self._landed, self._write(reports) if reports else [])
+        for answer, function in calls:
+            self._tell(answer, _attempt(partial(function, self._store)))
+        _attempt(self._store.maintain)
+        self._busy_since = None
+
+    def _landed(self, outcomes: Sequence[tuple[Answer, Any]]) -> None:
+        """Go on to the next commit, and answer the reports of the last one."""
+        self._go_on()
+        for answer, outcome in outcomes:
+            try:
+                answer(outcome)
+            except Exception:  # noqa: BLE001 - one answer that fails costs no other report its own
+                _log.exception("a report could not be answered")
+
+    def _tell(self, answer: Callable[[T], None], outcome: T) -> None:
+        """Have something called in the event loop, unless that has ended."""
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(answer, outcome)
+
+    def _next(self) -> tuple[list[Waiting], list[Call]]:
+        """Take the next commit's reports and all calls."""
+        calls, self._calls = self._calls, []
+        return self._share(), calls
+
+    def _share(self) -> list[Waiting]:
+        """Take the next commit's reports, at least one where any waits."""
+        share: list[Waiting] = []
         rows = 0
-        while self._reports and len(share) < MOST_PER_COMMIT and rows < MOST_ROWS_PER_COMMIT:
-            share.append(self._reports.popleft())
-            rows += len(share[-1].what.report)
+        while self._gathered and len(share) < MOST_PER_COMMIT and rows < MOST_ROWS_PER_COMMIT:
+            share.append(self._gathered.popleft())
+            rows += len(share[-1][1].report)
         return share
 
-    def _write(self, tasks: Sequence[_Task[Arrival]]) -> None:
-        """Take reports in one commit and answer them."""
-        if not tasks:
-            return
+    def _write(self, share: Sequence[Waiting]) -> list[tuple[Answer, Any]]:
+        """Take reports in one commit; return each answer and what it is to be told."""
         started = time.perf_counter()
-        outcomes = _attempt(partial(self._store.ingest, [task.what for task in tasks]))
+        outcomes = _attempt(partial(self._store.ingest, [arrival for _, arrival in share]))
         if self._observe_commit is not None:
             self._observe_commit(time.perf_counter() - started)
         if isinstance(outcomes, BaseException):
-            if len(tasks) > 1 and not isinstance(outcomes, RankfoldError):
+            if len(share) > 1 and not isinstance(outcomes, RankfoldError):
                 # A defect that one report brings out must not cost the others theirs.
-                for task in tasks:
-                    self._write([task])
-                return
-            outcomes = [outcomes] * len(tasks)
-        _answer([(task.future, outcome) for task, outcome in zip(tasks, outcomes, strict=True)])
-
-
-def _new_future() -> asyncio.Future[Any]:
-    return asyncio.get_running_loop().create_future()
+                return [told for each in share for told in self._write([each])]
+            outcomes = [outcomes] * len(share)
+        return [(answer, told) for (answer, _), told in zip(share, outcomes, strict=True)]
 
 
 def _attempt(function: Callable[[], Any]) -> Any:
@@ -194,18 +219,10 @@ def _attempt(function: Callable[[], Any]) -> Any:
         return error
 
 
-def _answer(outcomes: Sequence[Outcome]) -> None:
-    """Hand outcomes back to the event loop, all in one go."""
-    loop = outcomes[0][0].get_loop()
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(_resolve, outcomes)
-
-
-def _resolve(outcomes: Sequence[Outcome]) -> None:
-    for future, outcome in outcomes:
-        if future.done():  # its client went away; what it sent was taken all the same
-            continue
-        if isinstance(outcome, BaseException):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)
+def _resolve(future: asyncio.Future[Any], outcome: Any) -> None:
+    if future.done():  # its client went away; what it sent was taken all the same
+        return
+    if isinstance(outcome, BaseException):
+        future.set_exception(outcome)
+    else:
+        future.set_result(outcome)

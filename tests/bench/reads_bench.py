@@ -60,6 +60,7 @@ def _fill(path: Path, length: int) -> None:
         for outcome in store.ingest(arrivals):
             assert isinstance(outcome, Receipt), outcome
             assert outcome.accepted == MICROBATCHES * len(iterations), outcome
+        store.maintain()
     store.close()
 
 

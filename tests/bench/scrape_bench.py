@@ -84,6 +84,7 @@ def _fill(path: Path) -> None:
         reports = [_report(number) for number in range(first, first + RUNS)]
         outcomes = store.ingest([Arrival(report, time.time()) for report in reports])
         assert all(isinstance(outcome, Receipt) for outcome in outcomes), outcomes[0]
+        store.maintain()
     store.close()
 
 

@@ -78,6 +78,7 @@ def _commit_ratio(ranks: int, iterations: int) -> float:
                     arrival = Arrival(_report(rank, ranks, iteration, random.Random(1)), 1.0)
                     started = time.perf_counter()
                     store.ingest([arrival])
+                    store.maintain()
                     times[keep].append(time.perf_counter() - started)
     folding, keeping = (quantiles(sorted(found), n=100)[98] for found in times.values())
     return round(folding / keeping, 2)
@@ -93,6 +94,7 @@ def _fill(path: Path, ranks: int, iterations: int) -> None:
         for outcome in store.ingest(arrivals):
             assert isinstance(outcome, Receipt), outcome
             assert outcome.accepted == MICROBATCHES, outcome
+        store.maintain()
     store.close()
 
 

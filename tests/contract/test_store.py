@@ -43,8 +43,10 @@ def store(request: pytest.FixtureRequest, opener: Opener, tmp_path: Path) -> Ite
 
 
 def take(store: Store, *taken: Report) -> list[object]:
-    """Hand reports over in one commit."""
-    return list(store.ingest([Arrival(r, float(i)) for i, r in enumerate(taken)]))
+    """Hand reports over in one commit, with the housekeeping that follows on it."""
+    outcomes = store.ingest([Arrival(r, float(i)) for i, r in enumerate(taken)])
+    store.maintain()
+    return list(outcomes)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])

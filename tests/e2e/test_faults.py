@@ -121,6 +121,7 @@ def test_clock_that_steps_changes_no_total(tmp_path: Path) -> None:
             store = SqliteStore(path, RuleSet(), keep_iterations=4, checkpoint_bytes=2000)
             for index, body in enumerate(half):
                 store.ingest([Arrival(reports.report(**body), clock(index))])
+                store.maintain()
             store.close()
         store = SqliteStore(path, RuleSet())
         found.append(answers(store.run("default", "run")))

@@ -13,7 +13,7 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING
+from functools import partial
 
 import uvicorn
 
@@ -24,11 +24,12 @@ from rankfold_service.cli import options
 from rankfold_service.cli.cautions import open_to_others, unknown_variables
 from rankfold_service.cli.listening import bound, url_of
 from rankfold_service.cli.logs import configure_logging, without_password
-from rankfold_service.cli.protocol import BoundedProtocol
+from rankfold_service.cli.protocol import ReportProtocol
 from rankfold_service.cli.rules import load_rules
 from rankfold_service.exposition import Exposition
 from rankfold_service.http.app import create_app
 from rankfold_service.http.auth import Tokens
+from rankfold_service.http.lane import FastLane
 from rankfold_service.http.parts import Parts
 from rankfold_service.judge import Ages
 from rankfold_service.retention import Retention
@@ -36,9 +37,6 @@ from rankfold_service.settings import Settings, add_settings, read_settings
 from rankfold_service.store.opening import open_store
 from rankfold_service.telemetry import Telemetry
 from rankfold_service.writer import Writer
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp
 
 # Longer than trainers pause between reports, so that their connections are still there.
 KEEP_ALIVE_SECONDS = 75
@@ -90,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def assembled(settings: Settings) -> Iterator[tuple[ASGIApp, Tidy]]:
+def assembled(settings: Settings) -> Iterator[tuple[FastLane, Tidy]]:
     """Open what the settings name, yield the application and its housekeeping, and close it."""
     rules = load_rules(settings.rules)
     tokens = Tokens.load(settings.tokens) if settings.tokens else Tokens()
@@ -152,13 +150,13 @@ class Server(uvicorn.Server):
     """Says where it listens, and ends as a success when it is told to stop."""
 
     def __init__(
-        self, app: ASGIApp, settings: Settings, listener: socket.socket, tidy: Tidy
+        self, app: FastLane, settings: Settings, listener: socket.socket, tidy: Tidy
     ) -> None:
         super().__init__(
             uvicorn.Config(
                 app,
                 loop="auto",
-                http=BoundedProtocol,
+                http=partial(ReportProtocol, app.take),  # type: ignore[arg-type]  # called as a class is
                 ws="none",
                 log_config=None,
                 access_log=False,

@@ -10,15 +10,15 @@ from fastapi.telemetry import TelemetryConfig
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
-from starlette.types import ASGIApp
 
 from rankfold import __version__
 from rankfold.answers import JsonObject
 from rankfold.errors import RankfoldError
 from rankfold_service.http import docs
+from rankfold_service.http.lane import FastLane
 from rankfold_service.http.openapi import describe
 from rankfold_service.http.parts import Parts
-from rankfold_service.http.plain import FastLane, PlainRoute, ReportEndpoint, plain_routes
+from rankfold_service.http.plain import PlainRoute, ReportEndpoint, plain_routes
 from rankfold_service.http.problems import answer_problem
 from rankfold_service.http.routes import router
 from rankfold_service.http.watch import Watch
@@ -26,10 +26,10 @@ from rankfold_service.http.watch import Watch
 OFF: TelemetryConfig = {"tracing": False, "metrics": False, "logs": False}
 
 
-def create_app(parts: Parts) -> ASGIApp:
+def create_app(parts: Parts) -> FastLane:
     """Return the ASGI application of one aggregator: the API, and a short way to it for reports."""
     reports = ReportEndpoint(parts)
-    return FastLane(create_api(parts, reports), Watch(reports, parts.telemetry))
+    return FastLane(create_api(parts, reports), reports, Watch(reports, parts.telemetry))
 
 
 def create_api(parts: Parts, reports: ReportEndpoint) -> FastAPI:

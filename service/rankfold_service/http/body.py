@@ -64,8 +64,7 @@ async def read_body(
         Unavailable: it takes longer; it may be sent again.
         ClientDisconnect: the client went away before the end.
     """
-    _check_type(headers.get(b"content-type", b"").decode("latin-1"))
-    packed = _is_packed(headers.get(b"content-encoding", b"").decode("latin-1"))
+    packed = is_packed(headers)
     declared = headers.get(b"content-length", b"")
     if declared.isdigit() and int(declared) > limit:
         raise _too_large(limit)
@@ -74,6 +73,16 @@ async def read_body(
             return Body(await _gather(receive, limit, take), packed)
     except TimeoutError as error:
         raise Unavailable(f"the body did not come within {seconds:g} seconds") from error
+
+
+def is_packed(headers: Mapping[bytes, bytes]) -> bool:
+    """Whether gzip packed the body of a JSON request.
+
+    Raises:
+        UnsupportedMedia: it is not JSON in UTF-8, or is packed in another way.
+    """
+    _check_type(headers.get(b"content-type", b"").decode("latin-1"))
+    return _says_gzip(headers.get(b"content-encoding", b"").decode("latin-1"))
 
 
 async def _gather(receive: Receive, limit: int, take: Callable[[int], None]) -> bytes:
@@ -144,7 +153,7 @@ def _check_type(content_type: str) -> None:
         raise UnsupportedMedia(f"the content type must be application/json; it is {shown}")
 
 
-def _is_packed(content_encoding: str) -> bool:
+def _says_gzip(content_encoding: str) -> bool:
     if not content_encoding:
         return False
     encoding = content_encoding.strip().lower()

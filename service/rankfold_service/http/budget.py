@@ -53,9 +53,14 @@ class Share:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._budget.give_back(self.size)
+        self.give_back()
 
     def take(self, size: int) -> None:
         """Take more bytes; see `Budget.take`."""
         self._budget.take(size)
         self.size += size
+
+    def give_back(self) -> None:
+        """Give back all that was taken."""
+        self._budget.give_back(self.size)
+        self.size = 0

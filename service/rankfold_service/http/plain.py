@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Match, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from rankfold.errors import RankfoldError, Unavailable
 from rankfold.wire import REPORT_PATH, Receipt, Report
-from rankfold_service.http.body import Body, read_body
+from rankfold_service.http.auth import Grant
+from rankfold_service.http.body import Body, is_packed, read_body
 from rankfold_service.http.budget import Budget
 from rankfold_service.http.decode import decode_report
 from rankfold_service.http.parts import Parts, admit, parts_of
@@ -25,7 +28,8 @@ _log = logging.getLogger("rankfold.http")
 LARGE = 256 * 1024
 MOST_LARGE = 2
 
-_JSON = (b"content-type", b"application/json")
+Header = tuple[bytes, bytes]
+JSON: Header = (b"content-type", b"application/json")
 
 
 class PlainRoute(Route):
@@ -53,21 +57,64 @@ class ReportEndpoint:
         try:
             receipt = await self._take(dict(scope["headers"]), receive)
         except RankfoldError as error:
-            self._parts.telemetry.reject(error.code)
+            self._count(error)
             response = await answer_problem(Request(scope), error)
             await response(scope, receive, send)
             return
-        self._parts.telemetry.count_receipt(receipt)
-        body = _receipt(receipt)
-        headers = [_JSON, (b"content-length", b"%d" % len(body))]
+        self._count(receipt)
+        headers, body = receipt_answer(receipt)
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    def take(
+        self, headers: Mapping[bytes, bytes], data: bytes, answer: Callable[[Any], None]
+    ) -> bool:
+        """Take one report that came whole.
+
+        Args:
+            headers: of the request, by name in lower case.
+            data: its body, as it came.
+            answer: is called once with the receipt, or with the error for which nothing was
+                applied; maybe before this returns.
+
+        Returns:
+            False, and nothing was done, where the body is so large that it has to be awaited.
+        """
+        share = self._budget.share()
+
+        def finish(outcome: Receipt | Exception) -> None:
+            share.give_back()
+            self._count(outcome)
+            answer(outcome)
+
+        try:
+            grant = self._admit(headers)
+            body = Body(data, is_packed(headers))
+            if not body.is_small(LARGE):
+                return False
+            share.take(len(data))
+            report = self._decoded(body)
+            grant.require(report.project)
+            self._parts.aggregator.hand_over(report, finish)
+        except Exception as error:  # noqa: BLE001 - it is the answer
+            finish(error)
+        return True
+
+    def _admit(self, headers: Mapping[bytes, bytes]) -> Grant:
+        authorization = headers.get(b"authorization", b"").decode("latin-1")
+        return self._parts.tokens.admit(authorization, "write")
+
+    def _count(self, outcome: Receipt | Exception) -> None:
+        telemetry = self._parts.telemetry
+        if isinstance(outcome, Receipt):
+            telemetry.count_receipt(outcome)
+        elif isinstance(outcome, RankfoldError):
+            telemetry.reject(outcome.code)
 
     async def _take(self, headers: dict[bytes, bytes], receive: Receive) -> Receipt:
         parts = self._parts
         limits = parts.settings
-        authorization = headers.get(b"authorization", b"").decode("latin-1")
-        grant = parts.tokens.admit(authorization, "write")
+        grant = self._admit(headers)
         with self._budget.share() as share:
             body = await read_body(
                 headers, receive, limits.max_body, limits.body_timeout, share.take
@@ -88,12 +135,14 @@ class ReportEndpoint:
         return decode_report(document, self._parts.aggregator.rules, settings.max_items)
 
 
-def _receipt(receipt: Receipt) -> bytes:
-    return b'{"accepted":%d,"duplicates":%d,"conflicts":%d}' % (
+def receipt_answer(receipt: Receipt) -> tuple[list[Header], bytes]:
+    """Return the headers and the body of an answer that is a receipt."""
+    body = b'{"accepted":%d,"duplicates":%d,"conflicts":%d}' % (
         receipt.accepted,
         receipt.duplicates,
         receipt.conflicts,
     )
+    return [JSON, (b"content-length", b"%d" % len(body))], body
 
 
 async def metrics(request: Request) -> Response:
@@ -120,24 +169,6 @@ async def ready(request: Request) -> Response:
         _log.exception("a scrape does not render")
         raise Unavailable("a scrape does not render") from error
     return Response(b"ready\n", media_type="text/plain")
-
-
-class FastLane:
-    """Takes reports past the framework's layers, which cost more than a report does.
-
-    Args:
-        api: takes everything else.
-        reports: takes reports.
-    """
-
-    def __init__(self, api: ASGIApp, reports: ASGIApp) -> None:
-        self._api = api
-        self._reports = reports
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on to who takes it."""
-        hot = scope["type"] == "http" and scope["path"] == REPORT_PATH and scope["method"] == "POST"
-        await (self._reports if hot else self._api)(scope, receive, send)
 
 
 def plain_routes(reports: ReportEndpoint) -> list[Route]:

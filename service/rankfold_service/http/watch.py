@@ -73,16 +73,14 @@ class Watch:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        started = self._clock()
-        request_id = _request_id(scope)
-        scope.setdefault("state", {})["request_id"] = request_id
+        started = self.begin(scope)
         status = 0
 
         async def send_watched(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message.setdefault("headers", []).append((b"x-request-id", request_id.encode()))
+                message.setdefault("headers", []).append(mark(scope))
             await send(message)
 
         try:
@@ -90,17 +88,23 @@ class Watch:
         except ClientDisconnect:
             status = CLIENT_GONE
         except Exception as error:
-            self._log_failure(scope, error)
+            log_failure(scope, error)
             if status:  # too late for an answer: the server has to cut the connection
                 raise
             problem = problem_of(error)
             note_problem(scope, problem)
             await problem.response()(scope, receive, send_watched)
         finally:
-            self._note(scope, status or 500, self._clock() - started)
+            self.note(scope, status or 500, started)
 
-    def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        route = _template(scope)
+    def begin(self, scope: Scope) -> float:
+        """Give a request its id; return when it began."""
+        scope.setdefault("state", {})["request_id"] = _request_id(scope)
+        return self._clock()
+
+    def note(self, scope: Scope, status: int, started: float) -> None:
+        """Count and log a request that was answered."""
+        route, seconds = _template(scope), self._clock() - started
         self._telemetry.observe_request(route, status, seconds)
         if status >= 400:
             held = self._throttle.pass_((route, status))
@@ -109,9 +113,16 @@ class Watch:
         elif _log.isEnabledFor(logging.DEBUG):
             _log.debug("request answered", extra=_facts(scope, status, seconds))
 
-    def _log_failure(self, scope: Scope, error: Exception) -> None:
-        facts = {"request_id": scope["state"]["request_id"], "route": _template(scope)}
-        _log.error("request failed", exc_info=error, extra=facts)
+
+def mark(scope: Scope) -> tuple[bytes, bytes]:
+    """Return the header that tells a caller the request's id."""
+    return b"x-request-id", scope["state"]["request_id"].encode()
+
+
+def log_failure(scope: Scope, error: Exception) -> None:
+    """Log what nobody foresaw, with the request that brought it out."""
+    facts = {"request_id": scope["state"]["request_id"], "route": _template(scope)}
+    _log.error("request failed", exc_info=error, extra=facts)
 
 
 def _request_id(scope: Scope) -> str:

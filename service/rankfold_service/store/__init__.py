@@ -87,7 +87,7 @@ class Store(Protocol):
         ...
 
     def maintain(self) -> None:
-        """Do a bounded piece of housekeeping; called when nothing waits."""
+        """Do a bounded piece of housekeeping; called after commits and reads, once answered."""
         ...
 
     def close(self) -> None:

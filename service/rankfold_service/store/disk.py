@@ -96,14 +96,17 @@ def lock(path: Path) -> IO[bytes]:
     return handle
 
 
-def is_at(path: Path, handle: IO[bytes]) -> bool:
-    """Whether the file that a handle has open is still the one at a path."""
+def place_of(file: os.stat_result) -> tuple[int, int]:
+    """Return what tells a file from every other, whatever its name."""
+    return file.st_dev, file.st_ino
+
+
+def is_at(path: Path, place: tuple[int, int]) -> bool:
+    """Whether the file of a place is still the one at a path."""
     try:
-        there = path.stat()
+        return place_of(os.stat(path)) == place
     except OSError:
         return False
-    here = os.fstat(handle.fileno())
-    return (there.st_dev, there.st_ino) == (here.st_dev, here.st_ino)
 
 
 def filesystem(folder: Path, mounts: str) -> str | None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 from rankfold.errors import StoreUnavailable
-from rankfold_service.store.disk import check_leftovers, check_place, is_at, lock
+from rankfold_service.store.disk import check_leftovers, check_place, is_at, lock, place_of
 from rankfold_service.store.migrate import (
     BUSY_MILLISECONDS,
     check_version,
@@ -38,6 +38,7 @@ class StoreFile:
         self.path = path.absolute()
         self._log = f"{os.path.realpath(path)}-wal"
         self._lock, self.connection = _open(path)
+        self._place = place_of(os.fstat(self._lock.fileno()))
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="rankfold-log")
         self._writing_back: Future[None] | None = None
 
@@ -48,10 +49,7 @@ class StoreFile:
             StoreUnavailable: the file is not where it was.
             sqlite3.Error: the write failed.
         """
-        if not is_at(self.path, self._lock):
-            raise StoreUnavailable(
-                f"{self.path} was removed or replaced under the aggregator: put it back and restart"
-            )
+        self._check_place()
         self.connection.execute("BEGIN IMMEDIATE")
         try:
             write()
@@ -59,6 +57,20 @@ class StoreFile:
         except BaseException:
             self.rollback()
             raise
+
+    def execute(self, statement: str, *values: object) -> None:
+        """Run one statement, which is a transaction of its own; see `transaction`.
+
+        Every call of SQLite gives the interpreter away and has to wait for it again; this is one.
+        """
+        self._check_place()
+        self.connection.execute(statement, values)
+
+    def _check_place(self) -> None:
+        if not is_at(self.path, self._place):
+            raise StoreUnavailable(
+                f"{self.path} was removed or replaced under the aggregator: put it back and restart"
+            )
 
     def rollback(self) -> None:
         """End a transaction that failed, if one is open."""

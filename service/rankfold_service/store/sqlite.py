@@ -96,8 +96,6 @@ class SqliteStore(MemoryStore):
                 if isinstance(outcome, Receipt)
             ]
             self._append(entries)
-        self._shelve_some()
-        self._checkpoint_if_due()
         return outcomes
 
     def finish(self, project: str, run: str, attempt: int) -> None:
@@ -115,9 +113,7 @@ class SqliteStore(MemoryStore):
     def probe(self) -> None:
         """See `Store.probe`."""
         with self._durably():
-            self.file.transaction(
-                lambda: self.file.connection.execute("UPDATE probe SET at = ?", (time.time(),))
-            )
+            self.file.execute("UPDATE probe SET at = ?", time.time())
 
     def _entry(self, op: Literal["finish", "delete"], about: Report) -> Entry:
         return Entry(op, time.time(), self.keep_iterations, about)
@@ -127,11 +123,7 @@ class SqliteStore(MemoryStore):
         if not entries:
             return
         records = b"".join(map(pack, entries))
-        self.file.transaction(
-            lambda: self.file.connection.execute(
-                "INSERT INTO journal (records) VALUES (?)", (records,)
-            )
-        )
+        self.file.execute("INSERT INTO journal (records) VALUES (?)", records)
         self._journal_bytes += len(records)
         for entry in entries:
             self._mark(entry)
@@ -264,11 +256,11 @@ class SqliteStore(MemoryStore):
 
     def maintain(self) -> None:
         """See `Store.maintain`: keep the journal and SQLite's own log short."""
-        self._checkpoint_if_due()
+        if not self._stale:
+            self._shelve_some()
+            self._checkpoint_if_due()
 
     def _checkpoint_if_due(self) -> None:
-        if self._stale:
-            return
         try:
             due = self._journal_bytes >= self._checkpoint_due
             if due:

@@ -81,6 +81,7 @@ def test_failed_tidying_loses_nothing_and_fails_no_report(path: Path) -> None:
     # Room for the next journal row, none for the tables on top of it.
     limit_pages(store, pages + 25)
     assert store.ingest([Arrival(batch(3, 1500), 2.0)]) == [Receipt(1499, 0, 0)]
+    store.maintain()
     before = everything(store)
     store.file.close()
     again = SqliteStore(path, RuleSet())
@@ -201,6 +202,7 @@ def test_old_pages_leave_memory_and_still_answer(path: Path) -> None:
         commits = [{"iteration": iteration, "microbatches": 1}]
         body = report(world_size=1, partials=[partial(iteration=iteration)], commits=commits)
         store.ingest([Arrival(body, 1.0)])
+        store.maintain()
     attempt = store.run("default", "run").latest
     assert len(attempt._pages) <= 3
     late = report(partials=[partial(iteration=0)])
