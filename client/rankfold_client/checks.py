@@ -117,7 +117,7 @@ def to_integer(what: str, value: SupportsIndex, most: int) -> int:
 def _index(value: SupportsIndex) -> int | None:
     """Return a true integer as Python's own; None for a bool and for anything else."""
     try:
-        return None if _is_bool(value) else operator.index(value)
+        return None if _is_bool(value) else int(operator.index(value))
     except TypeError:
         return None
 

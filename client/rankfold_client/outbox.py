@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from rankfold_client.items import FINISH, Item, size_of
+from rankfold_client.items import FINISH, Item, named, pack, size_of
 from rankfold_client.origin import Origin
 from rankfold_client.spool.segment import Segment
 from rankfold_client.spool.writer import Writer
+
+_FINISH = pack(FINISH)
 
 
 @dataclass(eq=False, slots=True)
@@ -58,8 +60,8 @@ class Outbox:
         self.delivered = self.overflow = self.unseen = 0
         self.why_full = ""
         # Of each item in memory: itself, since when, and up to where its segment holds it. Not one
-        # tuple for all three, for the reason that items are plain ones.
-        self._items: deque[Item] = deque()
+        # tuple for all three, for the reason that items are packed.
+        self._items: deque[bytes] = deque()
         self._since: deque[float] = deque()
         self._ends: deque[int] = deque()
         self._stretches: deque[Stretch] = deque()
@@ -95,22 +97,27 @@ class Outbox:
 
     def put(self, item: Item) -> int:
         """Append an item and return how many are ready now; 0 where it is dropped."""
+        try:
+            packed = pack(item)
+        except ValueError as error:
+            self.give_up(f"{named(item)}: {error}")
+            return 0
         with self._putting:
             if self._writer is not None and self._writer.full:
                 return self._drop("the spool is full")
             with self._changed:
                 fits = len(self._items) < self._max_items
-                fits = fits and self._bytes + size_of(item) <= self._max_bytes
+                fits = fits and self._bytes + size_of(packed) <= self._max_bytes
                 in_turn = fits and not self._spilled
             segment = self._writer.append(item) if self._writer is not None else None
             if segment is None and not fits:
                 return self._drop("the queue is full")
             with self._changed:
                 if segment is None:
-                    self._enter(item, self.own, None, 0)
+                    self._enter(packed, self.own, None, 0)
                 elif in_turn:
                     segment.read = segment.end
-                    self._enter(item, self.own, segment, segment.end)
+                    self._enter(packed, self.own, segment, segment.end)
                 else:
                     segment.unread += 1
                     self._unread += 1
@@ -127,8 +134,8 @@ class Outbox:
         with self._changed:
             return self._clock() - self._since[0] if self._items else 0.0
 
-    def peek(self, most: int) -> tuple[Origin, list[Item]]:
-        """Return up to `most` of the oldest items of one origin; a finish comes alone.
+    def peek(self, most: int) -> tuple[Origin, list[bytes]]:
+        """Return up to `most` of the oldest items of one origin, packed; a finish comes alone.
 
         Where none is ready, the origin is one with something to tell.
         """
@@ -141,8 +148,8 @@ class Outbox:
                     break
                 number += stretch.length
             items = list(islice(self._items, min(number, most)))
-        if FINISH in items:
-            items = items[: items.index(FINISH)] or [FINISH]
+        if _FINISH in items:
+            items = items[: items.index(_FINISH)] or [_FINISH]
         return origin, items
 
     def untold(self) -> bool:
@@ -196,7 +203,7 @@ class Outbox:
         """
         with self._changed:
             for item, end in records:
-                self._enter(item, segment.origin, segment, end)
+                self._enter(pack(item), segment.origin, segment, end)
             number = len(records) + lost
             segment.unread -= number
             self._unread -= number
@@ -215,11 +222,11 @@ class Outbox:
         with self._changed:
             return self._changed.wait_for(condition, timeout)
 
-    def _enter(self, item: Item, origin: Origin, segment: Segment | None, end: int) -> None:
-        self._items.append(item)
+    def _enter(self, packed: bytes, origin: Origin, segment: Segment | None, end: int) -> None:
+        self._items.append(packed)
         self._since.append(self._clock())
         self._ends.append(end)
-        self._bytes += size_of(item)
+        self._bytes += size_of(packed)
         last = self._stretches[-1] if self._stretches else None
         if last is None or last.segment is not segment or last.origin is not origin:
             last = Stretch(origin, segment)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, SupportsFloat
 
@@ -16,7 +17,7 @@ from rankfold_client.items import FINISH, Item, commit_item, partial_item, scala
 from rankfold_client.pending import Pending
 
 
-class Recorder:
+class Recorder(ABC):
     """Counts iterations and microbatches, and makes an item of everything that is reported.
 
     Args:
@@ -173,9 +174,9 @@ class Recorder:
         self._check_open()
         self._put(FINISH)
 
+    @abstractmethod
     def _check_open(self) -> None:
         """Refuse to report where nothing is taken any more."""
-        raise NotImplementedError
 
     def _place(
         self, counts: Counts, name: str, iteration: int | None, microbatch: int | None

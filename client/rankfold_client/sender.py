@@ -14,7 +14,7 @@ from rankfold.errors import FieldError, Inconsistent, NotFound, RankfoldError, T
 from rankfold.wire import Receipt
 from rankfold_client.breath import Breath
 from rankfold_client.complaints import FAILED, Complaints
-from rankfold_client.items import FINISH, OPEN, Item, named
+from rankfold_client.items import FINISH, OPEN, named, pack, unpack
 from rankfold_client.outbox import Outbox
 from rankfold_client.report import encode
 from rankfold_client.transport import Sends
@@ -29,6 +29,8 @@ FIRST_BACKOFF = 0.5
 MOST_BACKOFF = 30.0
 # What an encoder raises; the same items would be no better the next time.
 UNENCODABLE = (TypeError, ValueError, AttributeError, RecursionError)
+
+_OPEN, _FINISH = pack(OPEN), pack(FINISH)
 
 log = logging.getLogger("rankfold")
 
@@ -79,7 +81,7 @@ class Sender:
         self._pause = pause or Breath()
         # One that is empty is false.
         self._source: Source | tuple[()] = () if source is None else source
-        self._origin, self._batch = outbox.own, list[Item]()
+        self._origin, self._batch = outbox.own, list[bytes]()
         self._telling = 0
         self._body: bytes | None = None
         self._most = BATCH
@@ -181,13 +183,13 @@ class Sender:
         if not self._batch:
             # A world size may be why everything was refused; what was lost is told without it.
             header.pop("world_size", None)
-        if origin.meta and OPEN in self._batch:
+        if origin.meta and _OPEN in self._batch:
             header["meta"] = origin.meta
         self._pause()
         self._body = encode(header, self._batch, self._pause)
 
     def _is_finish(self) -> bool:
-        return self._batch[:1] == [FINISH]
+        return self._batch[:1] == [_FINISH]
 
     def _send(self) -> Receipt:
         if self._is_finish():
@@ -218,7 +220,7 @@ class Sender:
         if number > 1 and isinstance(error, Inconsistent | TooLarge):
             self._body, self._most = None, number // 2
             return
-        why = f"{named(self._batch[0])}: {error}" if number == 1 else str(error)
+        why = f"{named(unpack(self._batch[0]))}: {error}" if number == 1 else str(error)
         self._complaints.note("given up", number, why)
         # A number that is refused is not told for ever.
         self._origin.told, self._body = self._telling, None

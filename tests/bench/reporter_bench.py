@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import os
 import random
 import socket
@@ -21,7 +23,7 @@ import torch
 from tests.support.server import Server
 
 import rankfold_client as rf
-from rankfold_client.items import Item, partial_item
+from rankfold_client.items import pack, partial_item
 from rankfold_client.report import encode
 from rankfold_client.transport import packed
 
@@ -92,7 +94,7 @@ def _thread(url: str, partials: list[rf.Partial], seconds: int, spool: str) -> d
     took = time.perf_counter() - begun
     used = _background() - before
     assert reporter.close(30.0) == 0
-    items: list[Item] = [partial_item(SERIES, 5, n, p) for n, p in enumerate(partials)]
+    items = [pack(partial_item(SERIES, 5, n, p)) for n, p in enumerate(partials)]
     body = encode({"run": run, "rank": 0}, items)
     return {
         "partials / s": round(seconds * BATCH / took),
@@ -109,28 +111,60 @@ def _background() -> float:
 
 
 def _calls(calls: int) -> Rows:
-    """Time each of many comparisons: without an aggregator, and with every kind of one."""
-    torch.set_num_threads(1)
-    rows = [{"what": "calls, nobody to report to"} | _times(None, calls)]
+    """Time each of many comparisons with every kind of aggregator, and without one beside it.
+
+    Each in a process of its own, for what sets off a garbage collection sets it off once.
+    """
+    rows = []
     with tempfile.TemporaryDirectory() as folder, Server(f"sqlite:///{folder}/rankfold.db") as it:
-        rows.append({"what": "calls, aggregator up"} | _times(it.url, calls))
+        rows.append(_beside("aggregator up", it.url, calls))
     with socket.create_server(("127.0.0.1", 0)) as gone:
-        port = gone.getsockname()[1]
-    rows.append({"what": "calls, aggregator down"} | _times(f"http://127.0.0.1:{port}", calls))
+        nobody = f"http://127.0.0.1:{gone.getsockname()[1]}"
+    rows.append(_beside("aggregator down", nobody, calls))
+    with tempfile.TemporaryDirectory() as folder:
+        rows.append(_beside("aggregator down, spool", nobody, calls, folder))
     for name in HOSTILE:
         with _hostile(name) as url:
-            rows.append({"what": f"calls, {name}"} | _times(url, calls))
-    rows.append({"what": "calls, nobody again"} | _times(None, calls))
+            rows.append(_beside(name, url, calls))
     return rows
 
 
-def _times(url: str | None, calls: int) -> dict[str, Any]:
-    """Return how long comparisons took, in us, of a reporter in a process as it is."""
+def _beside(what: str, url: str, calls: int, spool: str = "") -> dict[str, Any]:
+    """Return the figures of an aggregator and, behind a slash, those without one."""
+    without, found = (_apart(address, calls, spool) for address in ("", url))
+    told = {name: f"{value:,} / {without[name]:,}" for name, value in found.items()}
+    return {"what, with / without": what} | told
+
+
+def _apart(*arguments: object) -> dict[str, float]:
+    """Return what `main` prints in a process of its own."""
+    command = [sys.executable, "-m", "tests.bench.reporter_bench", *map(str, arguments)]
+    ended = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True)
+    told: dict[str, float] = json.loads(ended.stdout)
+    return told
+
+
+def main() -> None:
+    """Print what calls cost: the arguments are a URL, which may be empty, their number, a spool."""
+    url, calls, spool = sys.argv[1:]
+    torch.set_num_threads(1)
+    rf.warm_up()
+    print(json.dumps(_times(url, int(calls), spool)))
+
+
+def _times(url: str, calls: int, spool: str) -> dict[str, float]:
+    """Return how long comparisons took by the clock and in this thread's own processor time.
+
+    Where others use the machine, or the host of a virtual one, the longest calls are theirs.
+    Whatever a call is held up by is told apart: collections, and waits for the interpreter's
+    lock, for a lock of ours or for the disk.
+    """
     a = -5 * torch.rand(4, 64)
     b = a.clone()
     b[1, 7] += 1
-    reporter = rf.Reporter("bench", url=url, rank=0, world_size=1, reports=url is not None)
+    reporter = rf.Reporter("b", url=url, rank=0, world_size=1, reports=bool(url), spool=spool)
     wall, own, held = (array("d", bytes(8 * calls)) for _ in range(3))
+    collected = _Collections()
     with Path(f"/proc/self/task/{threading.get_native_id()}/schedstat").open("rb") as scheduled:
         for call in range(calls):
             before, used, begun = (
@@ -144,17 +178,39 @@ def _times(url: str | None, calls: int) -> dict[str, Any]:
             held[call] = wall[call] - own[call] - (_queued(scheduled.fileno()) - before)
             if call % 1000 == 999:
                 reporter.end_iteration()
+    collected.stop()
     reporter.close(0.1)
-    longest = sorted(wall)
     return {
-        "us a call": round(1e6 * statistics.median(longest), 1),
-        "p99.9 us": round(1e6 * longest[-max(1, calls // 1000)]),
-        "p99.99 us": round(1e6 * longest[-max(1, calls // 10000)]),
-        "longest ms": round(1e3 * longest[-1], 2),
-        "of it own ms": round(1e3 * max(own), 2),
+        "us a call": round(1e6 * statistics.median(wall), 1),
+        "p99.99 us": round(1e6 * sorted(wall)[-max(1, calls // 10000)]),
+        "longest own ms": round(1e3 * max(own), 2),
+        "own over 5 ms": sum(value > 0.005 for value in own),
+        "longest ms": round(1e3 * max(wall), 2),
+        "over 5 ms": sum(value > 0.005 for value in wall),
         "held ms": round(1e3 * max(held), 2),
-        "held over 5 ms": sum(value > 0.005 for value in held),
+        "collections": collected.number,
+        "of them ms": round(1e3 * collected.longest, 2),
     }
+
+
+class _Collections:
+    """Counts garbage collections, in whatever thread, and knows how long the longest took."""
+
+    def __init__(self) -> None:
+        self.number, self.longest = 0, 0.0
+        self._begun = 0.0
+        gc.callbacks.append(self._note)
+
+    def stop(self) -> None:
+        """Count no more."""
+        gc.callbacks.remove(self._note)
+
+    def _note(self, phase: str, _: object) -> None:
+        if phase == "start":
+            self._begun = time.perf_counter()
+        else:
+            self.number += 1
+            self.longest = max(self.longest, time.perf_counter() - self._begun)
 
 
 def _queued(scheduled: int) -> float:
@@ -175,3 +231,7 @@ def _hostile(name: str) -> Iterator[str]:
         assert process.stdout is not None
         yield process.stdout.readline().strip()
         process.kill()
+
+
+if __name__ == "__main__":
+    main()

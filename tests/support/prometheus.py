@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -43,7 +44,7 @@ def run(name: str, *arguments: str | Path, text: str = "") -> subprocess.Complet
     )
 
 
-class Daemon:
+class Daemon(ABC):
     """A program that serves HTTP until it is stopped; it may be started again where it was.
 
     Args:
@@ -69,9 +70,9 @@ class Daemon:
         self._config.write_text(json.dumps(config, indent=2))
 
     @property
+    @abstractmethod
     def flags(self) -> Sequence[str]:
         """What its command has beside the configuration and the address."""
-        raise NotImplementedError
 
     @property
     def log(self) -> str:

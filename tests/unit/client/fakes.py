@@ -1,4 +1,4 @@
-"""What stands in for time and for the network."""
+"""What stands in for time, for the network and for an accelerator."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from rankfold.errors import RankfoldError
+from rankfold.partial import Partial
 from rankfold.wire import Receipt
+
+CLEAN = Partial(valid=4, count=0, max=0.0, sum=0.0)
 
 
 class Clock:
@@ -19,6 +22,28 @@ class Clock:
     def __call__(self) -> float:
         """Return the time."""
         return self.now
+
+
+class Later:
+    """A comparison whose partial, a clean one, is known when a test says so.
+
+    Args:
+        error: what is known in its place.
+    """
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.known, self.error = False, error
+
+    def ready(self) -> bool:
+        """As Pending."""
+        return self.known
+
+    def result(self) -> Partial:
+        """As Pending."""
+        assert self.known, "nothing may wait for it"
+        if self.error:
+            raise self.error
+        return CLEAN
 
 
 class FakeTransport:

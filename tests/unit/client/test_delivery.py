@@ -11,29 +11,10 @@ from rankfold_client.delivery import Delivery
 from rankfold_client.items import Item, commit_item, partial_item
 from rankfold_client.origin import Origin
 from rankfold_client.outbox import Outbox
-from unit.client.fakes import FakeTransport, microbatches
+from unit.client.fakes import CLEAN, FakeTransport, Later, microbatches
 
-CLEAN = rf.Partial(valid=4, count=0, max=0.0, sum=0.0)
 OWN = {"project": "p", "run": "r", "attempt": 0, "rank": 0}
 SOON = 30.0
-
-
-class Later:
-    """A partial that is known when the test says so."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.known, self.error = False, error
-
-    def ready(self) -> bool:
-        """As Pending."""
-        return self.known
-
-    def result(self) -> rf.Partial:
-        """As Pending."""
-        assert self.known, "nothing may wait for it"
-        if self.error:
-            raise self.error
-        return CLEAN
 
 
 def started(transport: FakeTransport, most: int = 100) -> Delivery:

@@ -4,30 +4,11 @@ from typing import Any
 
 import pytest
 
-import rankfold_client as rf
 from rankfold_client.in_order import InOrder
 from rankfold_client.items import commit_item, partial_item
+from unit.client.fakes import Later
 
-CLEAN = rf.Partial(valid=4, count=0, max=0.0, sum=0.0)
 COMMIT = commit_item(0, 1)
-
-
-class Later:
-    """A partial that is known when the test says so."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self.known, self.error = False, error
-
-    def ready(self) -> bool:
-        """As Pending."""
-        return self.known
-
-    def result(self) -> rf.Partial:
-        """As Pending."""
-        assert self.known, "nothing may wait for it"
-        if self.error:
-            raise self.error
-        return CLEAN
 
 
 class Outlet:

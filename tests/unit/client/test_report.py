@@ -2,20 +2,27 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import pytest
 
 from rankfold.partial import Partial, Worst
-from rankfold_client.items import OPEN, commit_item, partial_item, scalar_item, size_of
+from rankfold_client.items import OPEN, Item, commit_item, pack, partial_item, scalar_item, size_of
 from rankfold_client.report import encode
 
 HEADER = {"project": "p", "run": "r", "attempt": 0, "rank": 3}
 CLEAN = Partial(valid=4, count=0, max=0.0, sum=0.0)
 
 
+def told(*items: Item) -> dict[str, Any]:
+    """Return what a report of these items says."""
+    found: dict[str, Any] = json.loads(encode(HEADER, [pack(item) for item in items]))
+    return found
+
+
 def test_report_without_items_is_its_header() -> None:
     """A rank's first word is a report with nothing but its header."""
-    assert json.loads(encode(HEADER, [OPEN])) == HEADER
+    assert told(OPEN) == HEADER
 
 
 def test_report_says_items_as_columns() -> None:
@@ -32,7 +39,7 @@ def test_report_says_items_as_columns() -> None:
         scalar_item("g", 12, 0, 0.25, 1, None, is_global=True),
     ]
     worst = {"position": [1, 2], "a": "NaN", "b": "-Infinity", "ulp": 0, "token_id": 7}
-    assert json.loads(encode(HEADER, items)) == HEADER | {
+    assert told(*items) == HEADER | {
         "partials": {
             "series": ["s", "t"],
             "iteration": [12, 12],
@@ -62,27 +69,27 @@ def test_report_says_items_as_columns() -> None:
 
 def test_report_leaves_out_columns_that_nobody_filled() -> None:
     """An optional column without a single value is not sent."""
-    partials = json.loads(encode(HEADER, [partial_item("s", 0, 0, CLEAN)]))["partials"]
+    partials = told(partial_item("s", 0, 0, CLEAN))["partials"]
     assert not {"sum_sq", "ulp_max", "total", "worst"} & partials.keys()
 
 
 @pytest.mark.parametrize(
-    ("worst", "told"),
+    ("worst", "mended"),
     [
         (Worst((0, 0), 1.0, 2.0, 1, token_id=-100), {}),
         (Worst((0, 0), 1.0, 2.0, 1, sample="a\nb\ud800"), {"sample": "a\ufffdb\ufffd"}),
         (Worst((0, 0), 1.0, 2.0, 1, sample="é" * 600), {"sample": "é" * 500}),
     ],
 )
-def test_report_mends_what_could_not_travel(worst: Worst, told: dict[str, object]) -> None:
+def test_report_mends_what_could_not_travel(worst: Worst, mended: dict[str, object]) -> None:
     """One odd token id or sample name never makes the aggregator refuse the whole report."""
     partial = Partial(valid=1, count=1, max=1.0, sum=1.0, worst=worst)
-    sent = json.loads(encode(HEADER, [partial_item("s", 0, 0, partial)]))["partials"]["worst"][0]
-    assert sent == {"position": [0, 0], "a": 1.0, "b": 2.0, "ulp": 1} | told
+    sent = told(partial_item("s", 0, 0, partial))["partials"]["worst"][0]
+    assert sent == {"position": [0, 0], "a": 1.0, "b": 2.0, "ulp": 1} | mended
 
 
 def test_items_know_their_size() -> None:
     """The longer the names, the more an item weighs."""
-    short, long = (partial_item("s" * n, 0, 0, CLEAN) for n in (1, 100))
+    short, long = (pack(partial_item("s" * n, 0, 0, CLEAN)) for n in (1, 100))
     assert size_of(long) == size_of(short) + 99
-    assert size_of(scalar_item("k" * 9, 0, 0, 1.0, 1, None, False)) > size_of(OPEN)
+    assert size_of(short) > size_of(pack(OPEN))

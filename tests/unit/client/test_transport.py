@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import gzip
 import json
+import random
 import re
 import socket
 import threading
@@ -32,6 +33,7 @@ from rankfold_client.transport import (
     MOST_RECEIPT,
     MOST_RETRY_AFTER,
     HttpTransport,
+    packed,
     seconds_until,
     translated,
 )
@@ -111,6 +113,13 @@ def test_transport_compresses_large_reports_to_the_same_bytes() -> None:
     assert headers["Content-Encoding"] == "gzip"
     assert gzip.decompress(sent) == body
     assert "Authorization" not in headers
+
+
+def test_transport_sends_digits_as_they_are() -> None:
+    """What takes long to compress and shrinks little travels plain."""
+    chance = random.Random(0)
+    body = json.dumps([chance.random() for _ in range(1000)]).encode()
+    assert packed(body) == (body, {})
 
 
 @pytest.mark.parametrize(
