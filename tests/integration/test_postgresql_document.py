@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import psycopg
 import pytest
 from psycopg import errors
 
-from support.documents import ROOT
+from support.documents import ROOT, blocks
 from support.postgres import Postgres, needs_postgres, tool
 from support.programs import environment
+from support.reports import partial
 from support.roles import DOCUMENT, OWNER, PASSWORDS, ROLE, make_roles, url
+from support.server import Server
 
 pytestmark = needs_postgres
 
@@ -68,6 +73,31 @@ def test_roles_may_do_what_they_need_and_no_more(server: Postgres, make: Make) -
                 connection.execute(refused.encode())
         limit = "SELECT rolconnlimit FROM pg_roles WHERE rolname = current_user"
         assert connection.execute(limit.encode()).fetchone() == (40,)
+
+
+def test_backup_is_restored_and_verified(postgres: Postgres, tmp_path: Path) -> None:
+    """The commands copy a store in use; the copy is whole, and answers the same."""
+    store, restored = (postgres.url(postgres.create_database()) for _ in range(2))
+    ((_, script),) = blocks(DOCUMENT, "sh")
+    programs = (str(Path(tool("pg_dump")).parent), str(Path(sys.executable).parent))
+    given = environment(tool("pg_dump"))
+    with Server(store) as server:
+        for rank in range(2):
+            said = [partial(microbatch=index, count=1, max=0.1, sum=0.1) for index in range(3)]
+            assert server.report(run="run", rank=rank, partials=said).status_code == 200
+        path = os.pathsep.join((*programs, given["PATH"]))
+        done = subprocess.run(
+            ["bash", "-euc", script],
+            cwd=tmp_path,
+            env=given | {"STORE": store, "RESTORED": restored, "PATH": path},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        wanted = server.get("run", "totals")
+    with Server(restored) as server:
+        assert server.get("run", "totals") == wanted
 
 
 def test_document_names_what_exists() -> None:
