@@ -44,6 +44,7 @@ class Replicated(Conductor):
             (self.end_sessions, 3),
             (self.lock_tables, 1),
             (self.pause_sessions, 1),
+            (self.silence_sessions, 1),
             (self.refuse_connections, 1),
             (self.kill_reporter, 2),
             (self.kill_job, 2),
@@ -144,6 +145,11 @@ class Replicated(Conductor):
         """Stop the aggregators' sessions for a while."""
         with databases.paused(self._server.postgres):
             time.sleep(self._rng.uniform(0.2, 2.0))
+
+    def silence_sessions(self) -> None:
+        """Stop the aggregators' sessions for good: they are given up, and others take over."""
+        with databases.paused(self._server.postgres):
+            self._server.resumed()
 
     def refuse_connections(self) -> None:
         """Grant no connection for a while."""
