@@ -33,6 +33,10 @@ class Shelf(Protocol):
         """Keep a page that few reports will want again; memory lets go of it."""
         ...
 
+    def fold_away(self, attempt: int, iteration: int) -> bool:
+        """Fold away the contents of a page that is here; False where it has to be loaded first."""
+        ...
+
 
 class Attempt:
     """Everything known of one attempt.
@@ -277,6 +281,9 @@ class Attempt:
                 self._fold_away(iteration)
 
     def _fold_away(self, iteration: int) -> None:
+        shelf = self._shelf if iteration not in self._pages else None
+        if shelf is not None and shelf.fold_away(self.number, iteration):
+            return
         page = self.open_page(iteration)
         if page.fold_away():
             self.dirty.add(iteration)

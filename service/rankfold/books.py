@@ -28,6 +28,14 @@ def ranks_of(report: Report) -> list[int]:
     return [report.rank, GLOBAL] if any(report.scalars.is_global) else [report.rank]
 
 
+def part_of(report: Report, rank: int) -> Report:
+    """Return what the books of one rank take from a report, as short as that may be."""
+    if rank != GLOBAL:
+        return report
+    scalars = report.scalars.only_global()
+    return Report(report.run, report.rank, report.project, report.attempt, scalars=scalars)
+
+
 def apply(facts: Facts, books: Books, report: Report, now: float, keep: int) -> Receipt:
     """Take a whole report, or nothing of it, as `Ledger.apply` does for a whole run.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from itertools import compress
 
 from rankfold.errors import FieldError
 from rankfold.partial import PartialColumns
@@ -37,6 +38,11 @@ class ScalarColumns:
 
     def __len__(self) -> int:
         return len(self.key)
+
+    def only_global(self) -> ScalarColumns:
+        """Return those that belong to no rank."""
+        columns = (getattr(self, each.name) for each in fields(self))
+        return ScalarColumns(*(list(compress(column, self.is_global)) for column in columns))
 
 
 @dataclass(slots=True)

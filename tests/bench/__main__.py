@@ -16,6 +16,7 @@ from tests.bench import (
     memory_bench,
     peers_bench,
     reads_bench,
+    replicas_bench,
     scale_bench,
     scrape_bench,
     storage_bench,
@@ -42,6 +43,7 @@ BENCHMARKS: dict[str, Callable[..., Rows | dict[str, Rows]]] = {
     "memory": memory_bench.run,
     "peers": peers_bench.run,
     "reads": reads_bench.run,
+    "replicas": replicas_bench.run,
     "scale": scale_bench.run,
     "scrape": scrape_bench.run,
     "storage": storage_bench.run,
@@ -50,6 +52,7 @@ BENCHMARKS: dict[str, Callable[..., Rows | dict[str, Rows]]] = {
 OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "ingest": ingest_bench.add_options,
     "memory": memory_bench.add_options,
+    "replicas": replicas_bench.add_options,
     "scale": scale_bench.add_options,
 }
 if find_spec("tests.bench.compare_bench"):

@@ -82,12 +82,12 @@ def _round(
         pin(server.process.pid, core)
         target = Target(server.port, server.process.pid)
         most, half = generator.submit(load.most_then_half, target, shape, RUN).result()
-        _check_totals(server, generator.submit(load.expected, shape, RUN).result())
+        check_totals(server, generator.submit(load.expected, shape, RUN).result())
     count = shape.requests // BASELINE_SHARE
     return most, half, generator.submit(load.most, counter, shape, RUN, count).result()
 
 
-def _check_totals(server: Server, expected: dict[str, Expected]) -> None:
+def check_totals(server: Server, expected: dict[str, Expected]) -> None:
     """What was folded is what was sent, to the last bit of each sum."""
     keys = server.get(RUN, "totals")["keys"]
     folded = {key["series"]: (key["count"], key["valid"], key["sum"]) for key in keys.values()}

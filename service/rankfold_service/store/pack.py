@@ -37,12 +37,16 @@ Cells = Sequence[tuple[int, str, Cell[Any]]]
 
 def pack_page(page: Page) -> bytes:
     """Return a page as bytes."""
-    series = [(r, name, c) for name, ranks in page.series.items() for r, c in ranks.items()]
-    scalars = [(r, key, c) for key, ranks in page.scalars.items() for r, c in ranks.items()]
-    partials, values = _rows(series, 6), _rows(scalars, 4)
+    cells = (*_all(page.series), *_all(page.scalars))
     # What still has contents is written again soon, and they hardly compress.
-    join = joined if any(partials) or any(values) else compressed
-    return join(
+    join = joined if any(cell.contents for _, _, cell in cells) else compressed
+    return join(*_columns_of_page(page))
+
+
+def _columns_of_page(page: Page) -> Iterator[bytes]:
+    series, scalars = _all(page.series), _all(page.scalars)
+    partials, values = _rows(series, 6), _rows(scalars, 4)
+    yield from (
         integers([*page.commits]),
         integers([*page.commits.values()]),
         anything([_flat(page.series), _flat(page.scalars), sorted(page.conflicts)]),
@@ -58,6 +62,28 @@ def pack_page(page: Page) -> bytes:
         integers(values[2]),
         anything(values[3]),
     )
+
+
+def pack_apart(page: Page) -> tuple[bytes, bytes]:
+    """Return a page as bytes without its contents, and those: they are dropped on their own."""
+    contents: list[bytes] = []
+    for cells, width in ((_all(page.series), 6), (_all(page.scalars), 4)):
+        contents.append(integers([len(cell.contents) for _, _, cell in cells]))
+        contents += map(_narrow, _rows(cells, width))
+    return joined(*_columns_of_page(page.folded())), joined(*contents)
+
+
+def unpack_apart(folded: bytes, contents: bytes) -> Page:
+    """Return the page that `pack_apart` was given; without contents where they were dropped."""
+    page = unpack_page(folded)
+    if contents:
+        read = reader(contents)
+        for cells, width in ((_all(page.series), 6), (_all(page.scalars), 4)):
+            kept = read.column()
+            rows = zip(*(read.column() for _ in range(width)), strict=True)
+            for (_, _, cell), count in zip(cells, kept, strict=True):
+                cell.contents = [*islice(rows, count)]
+    return page
 
 
 def unpack_page(data: bytes) -> Page:
@@ -79,6 +105,15 @@ def unpack_page(data: bytes) -> Page:
     page.scalars = _deep(scalars, known, kept, scalar_folds, values)
     page.recount()
     return page
+
+
+def _all(cells: dict[str, dict[int, Any]]) -> Cells:
+    return [(rank, name, cell) for name, ranks in cells.items() for rank, cell in ranks.items()]
+
+
+def _narrow(column: Sequence[Any]) -> bytes:
+    """Return a column of numbers or words, whatever it holds."""
+    return doubles(column) if column and isinstance(column[0], float) else integers(column)
 
 
 def _flat(cells: dict[str, dict[int, Any]]) -> list[Any]:

@@ -1,7 +1,7 @@
 """What an aggregator remembers of runs in the shared store, each part with its version.
 
-Nothing here is believed without its version: a book is good as long as the database says that
-nobody else has written to it since.
+Nothing here is believed without its version: books are good up to the version that they have,
+and what others have written since is entered into them.
 """
 
 from __future__ import annotations
@@ -13,65 +13,199 @@ from rankfold.attempt import Attempt
 from rankfold.errors import StoreUnavailable
 from rankfold.facts import Facts
 from rankfold.ledger import Ledger
+from rankfold.page import Page
 from rankfold_service.store import Name
-from rankfold_service.store.pack import pack_book, unpack_book, unpack_facts
-from rankfold_service.store.shelf import DAMAGE, HOT_ITERATIONS, PackedShelf
+from rankfold_service.store.pack import (
+    pack_apart,
+    pack_book,
+    unpack_apart,
+    unpack_book,
+    unpack_facts,
+)
+from rankfold_service.store.record import DamagedRecord, unpack_all
+from rankfold_service.store.shelf import DAMAGE, HOT_ITERATIONS
 
 # (attempt, iteration) of one rank.
 Place = tuple[int, int]
+# A page in the table: without its contents, and those.
+Packed = tuple[bytes, bytes]
 # Reads a rank's pages from an iteration on: (id of the run, rank, attempt, iteration).
-ReadPages = Callable[[int, int, int, int], dict[Place, bytes]]
+ReadPages = Callable[[int, int, int, int], dict[Place, Packed]]
+
+# After so much the head and the pages are written and the journal begins anew: longer, and who
+# reads the books next has more to enter; shorter, and pages are written more often.
+MOST_JOURNALED = 16
+MOST_JOURNALED_BYTES = 65_536
+
+
+class BookShelf:
+    """A `rankfold.attempt.Shelf` of one rank's pages in the database.
+
+    Args:
+        what: what an error calls the book.
+        read: returns the pages in the table from an (attempt, iteration) on.
+    """
+
+    def __init__(self, what: str, read: Callable[[int, int], dict[Place, Packed]]) -> None:
+        self._what = what
+        self._read = read
+        self.fetched: dict[Place, Packed] = {}
+        self._waiting: dict[Place, Packed] = {}
+        self.folded_away: set[Place] = set()
+
+    def load(self, attempt: int, iteration: int) -> Page:
+        """See `Shelf.load`.
+
+        Raises:
+            StoreUnavailable: the table cannot be read, or what it has is damaged.
+        """
+        place = (attempt, iteration)
+        packed = self._waiting.get(place)
+        if packed is None:
+            if place not in self.fetched:
+                self.fetched.update(self._read(*place))
+            packed = self.fetched[place]
+        page = page_of(packed, self._what, *place)
+        if place in self.folded_away:
+            page.fold_away()
+        return page
+
+    def put(self, attempt: int, iteration: int, page: Page) -> None:
+        """See `Shelf.put`."""
+        self._waiting[attempt, iteration] = pack_apart(page)
+
+    def fold_away(self, attempt: int, iteration: int) -> bool:
+        """See `Shelf.fold_away`: the table drops contents without anybody reading them."""
+        if (attempt, iteration) in self._waiting:
+            return False
+        self.folded_away.add((attempt, iteration))
+        return True
+
+    def packed(self, attempt: Attempt, iteration: int) -> Packed:
+        """Return a page that has changed since the table was written, as it is now."""
+        page = attempt.held(iteration)
+        return self._waiting[attempt.number, iteration] if page is None else pack_apart(page)
+
+    def settle(self) -> None:
+        """Note that the table has everything."""
+        self.fetched.clear()
+        self._waiting.clear()
+        self.folded_away.clear()
+
+
+def page_of(packed: Packed, what: str, attempt: int, iteration: int) -> Page:
+    """Return the page that was packed.
+
+    Raises:
+        StoreUnavailable: the bytes are damaged.
+    """
+    try:
+        return unpack_apart(*packed)
+    except DAMAGE as error:
+        where = f"{what} is damaged at iteration {iteration} of attempt {attempt}"
+        raise StoreUnavailable(f"{where}: restore the store") from error
 
 
 @dataclass(slots=True)
 class KnownBook:
-    """The books of one rank as they were at a version; 0 before anybody wrote to them."""
+    """The books of one rank as they were at a version.
+
+    Attributes:
+        ledger: the books.
+        shelf: where their pages are.
+        version: how many commits have written to them.
+        saved: the version that head and pages in the tables are of; the rest is journal.
+        records: what the transaction that goes on adds to the journal.
+        journaled: the bytes of the journal since `saved`, as far as they went through here.
+    """
 
     ledger: Ledger
-    shelf: PackedShelf
-    fetched: dict[Place, bytes]
-    version: int = 0
+    shelf: BookShelf
+    version: int
+    saved: int
+    records: list[bytes] = field(default_factory=list)
+    journaled: int = 0
 
-    def fill(self, version: int, head: bytes) -> None:
-        """Take what the database has; the ledger is empty.
+    def fill(self, head: bytes) -> None:
+        """Take the head that the database has; the ledger is empty.
 
         Raises:
             StoreUnavailable: the bytes are damaged.
         """
-        self.version = version
-        if not head:
-            return
-        try:
-            unpack_book(head, self.ledger)
-        except DAMAGE as error:
-            run, rank = self.ledger.run, self.ledger.of
-            what = f"what rank {rank} of run {run!r} reported is damaged: restore the store"
-            raise StoreUnavailable(what) from error
+        if head:
+            try:
+                unpack_book(head, self.ledger)
+            except DAMAGE as error:
+                raise self._damaged() from error
 
-    def changes(self) -> list[tuple[int, int, bytes]]:
-        """Return the pages that changed: attempt, iteration and what they are now."""
+    def enter(self, version: int, records: bytes) -> None:
+        """Enter what another aggregator has journaled.
+
+        Raises:
+            StoreUnavailable: the bytes are damaged.
+        """
+        try:
+            entries = list(unpack_all(records))
+        except DamagedRecord as error:
+            raise self._damaged() from error
+        for entry in entries:
+            report = entry.report
+            self.ledger.enter(report, report.iterations(), entry.now, entry.keep)
+        self.version = version
+        self.journaled += len(records)
+
+    def _damaged(self) -> StoreUnavailable:
+        run, rank = self.ledger.run, self.ledger.of
+        what = f"what rank {rank} of run {run!r} reported is damaged: restore the store"
+        return StoreUnavailable(what)
+
+    @property
+    def is_due(self) -> bool:
+        """Whether the tables are to be written, rather than the journal to grow."""
+        growth = sum(map(len, self.records))
+        long = self.version + 1 - self.saved >= MOST_JOURNALED
+        return long or self.journaled + growth >= MOST_JOURNALED_BYTES
+
+    def head(self) -> bytes:
+        """Return what the tables are to have besides pages."""
+        return pack_book(self.ledger)
+
+    def changes(self) -> list[tuple[int, int, bytes, bytes]]:
+        """Return the pages that the tables do not have: attempt, iteration, and what they are."""
         return [
-            (attempt.number, iteration, self.shelf.packed(attempt, iteration))
+            (attempt.number, iteration, *self.shelf.packed(attempt, iteration))
             for attempt in self.ledger.attempts.values()
             for iteration in sorted(attempt.dirty)
         ]
 
-    def head(self) -> bytes:
-        """Return what the database is to have besides pages."""
-        return pack_book(self.ledger)
+    def settle(self, *, saved: bool) -> None:
+        """Note that the transaction has committed, and let go of what is not needed soon.
 
-    def settle(self) -> None:
-        """Note that the database has everything, and let go of what is not needed soon."""
-        self.shelf.settle()
-        self.fetched.clear()
+        Args:
+            saved: it wrote the tables, not the journal.
+        """
+        self.version += 1
+        self.journaled += sum(map(len, self.records))
+        self.records.clear()
+        if saved:
+            self.saved = self.version
+            self.journaled = 0
+            self.shelf.settle()
+        self.shelf.fetched.clear()
         for attempt in self.ledger.attempts.values():
-            attempt.dirty.clear()
+            if saved:
+                attempt.dirty.clear()
             attempt.forget_pages(HOT_ITERATIONS)
 
     def lacks(self, attempt: int, iteration: int) -> bool:
-        """Whether a page is in the database that is not here."""
-        found: Attempt | None = self.ledger.attempts.get(attempt)
-        return found is not None and iteration in found.paged and found.held(iteration) is None
+        """Whether a page is in the table that is not here."""
+        found = self.ledger.attempts.get(attempt)
+        return (
+            found is not None
+            and iteration in found.paged
+            and iteration not in found.dirty
+            and found.held(iteration) is None
+        )
 
 
 @dataclass(slots=True)
@@ -85,8 +219,9 @@ class KnownRun:
         version: of the facts.
         books: by rank.
         gathered: what readers saw of it last, as long as that is what it is.
-        written: the ranks whose books the transaction that goes on has changed.
-        learned: whether it has changed the facts.
+        written: the ranks whose books the transaction that goes on writes, and whether to the
+            tables.
+        learned: whether it writes the facts.
     """
 
     name: Name
@@ -95,7 +230,7 @@ class KnownRun:
     version: int = -1
     books: dict[int, KnownBook] = field(default_factory=dict)
     gathered: Ledger | None = None
-    written: set[int] = field(default_factory=set)
+    written: dict[int, bool] = field(default_factory=dict)
     learned: bool = False
 
     def renew(self, version: int, facts: bytes) -> None:
@@ -107,9 +242,8 @@ class KnownRun:
 
     def settle(self) -> None:
         """Note that the database has what the transaction changed."""
-        for rank in self.written:
-            self.books[rank].version += 1
-            self.books[rank].settle()
+        for rank, saved in self.written.items():
+            self.books[rank].settle(saved=saved)
         self.version += self.learned
         self.written.clear()
         self.learned = False
@@ -119,16 +253,13 @@ class KnownRun:
         """Return the books of some ranks."""
         return {rank: self.books[rank].ledger for rank in ranks}
 
-    def open_book(self, rank: int, read: ReadPages) -> KnownBook:
+    def open_book(self, rank: int, saved: int, read: ReadPages) -> KnownBook:
         """Return the empty books of a rank, in place of what was known of them."""
-        fetched: dict[Place, bytes] = {}
 
-        def load(attempt: int, iteration: int) -> bytes:
-            if (attempt, iteration) not in fetched:
-                fetched.update(read(self.id, rank, attempt, iteration))
-            return fetched[attempt, iteration]
+        def read_mine(attempt: int, iteration: int) -> dict[Place, Packed]:
+            return read(self.id, rank, attempt, iteration)
 
-        shelf = PackedShelf(f"rank {rank} of run {self.name[1]!r}", load)
+        shelf = BookShelf(f"rank {rank} of run {self.name[1]!r}", read_mine)
         ledger = Ledger(*self.name, self.facts, of=rank, shelf=shelf)
-        book = self.books[rank] = KnownBook(ledger, shelf, fetched)
+        book = self.books[rank] = KnownBook(ledger, shelf, version=saved, saved=saved)
         return book

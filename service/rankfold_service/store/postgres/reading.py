@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from typing import NoReturn
 
 from rankfold.books import gather_pages
 from rankfold.page import Page
-from rankfold_service.store import Name
 from rankfold_service.store.postgres.database import Database
+from rankfold_service.store.postgres.known import KnownRun, Place
 from rankfold_service.store.postgres.statements import PAGES
-from rankfold_service.store.shelf import page_of
 
 # How many pages of ranks come at once where iterations are read one after the other.
 MOST_AT_ONCE = 4096
@@ -19,18 +18,15 @@ class GatheredShelf:
     """A `rankfold.attempt.Shelf` for readers.
 
     Args:
-        database: in the midst of reading the moment that the ledger is of.
-        name: of the run.
-        run: its id.
-        books: how many books it has.
+        database: in the midst of reading the moment that the run's books are of.
+        run: the run; what its books have in memory is newer than the tables.
     """
 
-    def __init__(self, database: Database, name: Name, run: int, books: int) -> None:
+    def __init__(self, database: Database, run: KnownRun) -> None:
         self._database = database
-        self._name = name
         self._run = run
-        self._ahead = max(1, MOST_AT_ONCE // max(1, books))
-        self._pages: dict[tuple[int, int], Page] = {}
+        self._ahead = max(1, MOST_AT_ONCE // max(1, len(run.books)))
+        self._pages: dict[Place, Page] = {}
         self._next = (-1, -1)
 
     def load(self, attempt: int, iteration: int) -> Page:
@@ -41,16 +37,29 @@ class GatheredShelf:
         """
         if (attempt, iteration) not in self._pages:
             ahead = self._ahead if (attempt, iteration) == self._next else 1
-            self._pages = self._read(attempt, iteration, iteration + ahead - 1)
+            self._pages = self._read(attempt, range(iteration, iteration + ahead))
         self._next = (attempt, iteration + 1)
         return self._pages[attempt, iteration]
 
-    def put(self, attempt: int, iteration: int, page: Page) -> None:
+    def put(self, attempt: int, iteration: int, page: Page) -> NoReturn:
         """See `Shelf.put`: nobody does that here."""
         raise TypeError("what is gathered is for reading")
 
-    def _read(self, attempt: int, first: int, last: int) -> dict[tuple[int, int], Page]:
-        found: dict[int, list[Page]] = defaultdict(list)
-        for iteration, body in self._database.rows(PAGES, self._run, attempt, first, last):
-            found[iteration].append(page_of(body, f"run {self._name[1]!r}", attempt, iteration))
-        return {(attempt, iteration): gather_pages(pages) for iteration, pages in found.items()}
+    def fold_away(self, attempt: int, iteration: int) -> NoReturn:
+        """See `Shelf.fold_away`: nobody does that here."""
+        raise TypeError("what is gathered is for reading")
+
+    def _read(self, attempt: int, iterations: range) -> dict[Place, Page]:
+        known = self._run.books
+        bounds = (iterations[0], iterations[-1])
+        for rank, at, *page in self._database.rows(PAGES, self._run.id, attempt, *bounds):
+            known[rank].shelf.fetched[attempt, at] = (page[0], page[1])
+        parts = [book.ledger.attempts.get(attempt) for book in known.values()]
+        found = {}
+        for iteration in iterations:
+            pages = [part.page(iteration) for part in parts if part and iteration in part.paged]
+            if pages:
+                found[attempt, iteration] = gather_pages(pages)
+        for book in known.values():
+            book.shelf.fetched.clear()
+        return found

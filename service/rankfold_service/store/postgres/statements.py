@@ -38,45 +38,88 @@ SELECT k.run_id, k.rank
 ON CONFLICT (run_id, rank) DO NOTHING
 """
 
-# Holds books in one order for all aggregators; a head comes only where it is not known yet.
+# Holds books in one order for all aggregators; a head comes only where it is newer than what is
+# known.
 HOLD_BOOKS = """
-SELECT b.run_id, b.rank, b.version, CASE WHEN b.version <> k.version THEN b.head END
+SELECT b.run_id, b.rank, b.saved, CASE WHEN b.saved > k.version THEN b.head END
   FROM unnest(%b::bigint[], %b::integer[], %b::bigint[]) AS k (run_id, rank, version)
   JOIN book b ON b.run_id = k.run_id AND b.rank = k.rank
  ORDER BY b.run_id, b.rank
    FOR UPDATE OF b
 """
 
-# Pages that are not known: of a book that others have written to, or that were let go of.
+# What others have added to books since they were known.
+FETCH_JOURNAL = """
+SELECT j.run_id, j.rank, j.version, j.records
+  FROM unnest(%b::bigint[], %b::integer[], %b::bigint[]) AS k (run_id, rank, version)
+  JOIN book b ON b.run_id = k.run_id AND b.rank = k.rank
+  JOIN journal j ON j.run_id = k.run_id AND j.rank = k.rank
+                AND j.version > greatest(k.version, b.saved)
+ ORDER BY j.run_id, j.rank, j.version
+"""
+
+# Pages that are not here: of books whose head is not known, or that were let go of.
 FETCH_PAGES = """
-SELECT p.run_id, p.rank, p.attempt, p.iteration, p.body
+SELECT p.run_id, p.rank, p.attempt, p.iteration, p.folded, p.contents
   FROM unnest(%b::bigint[], %b::integer[], %b::integer[], %b::integer[], %b::bigint[])
     AS k (run_id, rank, attempt, iteration, version)
-  JOIN book b ON b.run_id = k.run_id AND b.rank = k.rank AND b.version <> k.version
+  JOIN book b ON b.run_id = k.run_id AND b.rank = k.rank AND b.saved > k.version
   JOIN page p ON p.run_id = k.run_id AND p.attempt = k.attempt
              AND p.iteration = k.iteration AND p.rank = k.rank
 """
 
-SAVE_BOOKS = """
-UPDATE book b SET version = b.version + 1, head = k.head
-  FROM unnest(%b::bigint[], %b::integer[], %b::bytea[]) AS k (run_id, rank, head)
+# Either a commit adds to the journal of books ...
+JOURNAL = (
+    """
+INSERT INTO journal (run_id, rank, version, records)
+SELECT * FROM unnest(%b::bigint[], %b::integer[], %b::bigint[], %b::bytea[])
+""",
+    """
+UPDATE book b SET version = k.version
+  FROM unnest(%b::bigint[], %b::integer[], %b::bigint[]) AS k (run_id, rank, version)
  WHERE b.run_id = k.run_id AND b.rank = k.rank
-"""
+""",
+)
+
+# ... or it writes their tables anew, and the journal begins again.
+SAVE_BOOKS = (
+    """
+UPDATE book b SET version = k.version, saved = k.version, head = k.head
+  FROM unnest(%b::bigint[], %b::integer[], %b::bigint[], %b::bytea[])
+    AS k (run_id, rank, version, head)
+ WHERE b.run_id = k.run_id AND b.rank = k.rank
+""",
+    """
+DELETE FROM journal j
+ USING unnest(%b::bigint[], %b::integer[]) AS k (run_id, rank)
+ WHERE j.run_id = k.run_id AND j.rank = k.rank
+""",
+)
 
 SAVE_PAGES = """
-INSERT INTO page (run_id, attempt, iteration, rank, body)
-SELECT * FROM unnest(%b::bigint[], %b::integer[], %b::integer[], %b::integer[], %b::bytea[])
-ON CONFLICT (run_id, attempt, iteration, rank) DO UPDATE SET body = excluded.body
+INSERT INTO page (run_id, rank, attempt, iteration, folded, contents)
+SELECT * FROM unnest(%b::bigint[], %b::integer[], %b::integer[], %b::integer[], %b::bytea[],
+                     %b::bytea[])
+ON CONFLICT (run_id, attempt, iteration, rank)
+DO UPDATE SET folded = excluded.folded, contents = excluded.contents
+"""
+
+FOLD_AWAY = """
+UPDATE page p SET contents = ''
+  FROM unnest(%b::bigint[], %b::integer[], %b::integer[], %b::integer[])
+    AS k (run_id, rank, attempt, iteration)
+ WHERE p.run_id = k.run_id AND p.attempt = k.attempt
+   AND p.iteration = k.iteration AND p.rank = k.rank
 """
 
 # What a rank reported from an iteration on: who reads one mostly reads on.
 PAGES_OF_RANK = """
-SELECT iteration, body FROM page
+SELECT iteration, folded, contents FROM page
  WHERE run_id = %b AND attempt = %b AND rank = %b AND iteration BETWEEN %b AND %b
 """
 
 PAGES = """
-SELECT iteration, body FROM page
+SELECT rank, iteration, folded, contents FROM page
  WHERE run_id = %b AND attempt = %b AND iteration BETWEEN %b AND %b
 """
 
@@ -85,16 +128,28 @@ NAMES = "SELECT project, name FROM run ORDER BY project, name"
 READ_RUN = "SELECT id, version, facts FROM run WHERE project = %b AND name = %b"
 
 READ_BOOKS = """
-SELECT b.rank, b.version, b.head
+SELECT b.rank, b.saved, CASE WHEN k.version IS NULL OR b.saved > k.version THEN b.head END
   FROM run r
   JOIN book b ON b.run_id = r.id
   LEFT JOIN unnest(%b::integer[], %b::bigint[]) AS k (rank, version) ON k.rank = b.rank
  WHERE r.project = %b AND r.name = %b AND b.version IS DISTINCT FROM k.version
 """
 
+READ_JOURNAL = """
+SELECT j.rank, j.version, j.records
+  FROM run r
+  JOIN book b ON b.run_id = r.id
+  LEFT JOIN unnest(%b::integer[], %b::bigint[]) AS k (rank, version) ON k.rank = b.rank
+  JOIN journal j ON j.run_id = b.run_id AND j.rank = b.rank
+                AND j.version > greatest(coalesce(k.version, 0), b.saved)
+ WHERE r.project = %b AND r.name = %b AND b.version IS DISTINCT FROM k.version
+ ORDER BY j.rank, j.version
+"""
+
 # Holding the books waits for who writes to them.
 DELETE_RUN = (
     "SELECT FROM book WHERE run_id = %b ORDER BY rank FOR UPDATE",
+    "DELETE FROM journal WHERE run_id = %b",
     "DELETE FROM page WHERE run_id = %b",
     "DELETE FROM book WHERE run_id = %b",
     "DELETE FROM run WHERE id = %b",
@@ -102,7 +157,7 @@ DELETE_RUN = (
 
 SIZE = """
 SELECT pg_total_relation_size('run') + sum(pg_total_relation_size(part.relid))::bigint
-  FROM unnest(ARRAY['book', 'page']::regclass[]) AS tables (id),
+  FROM unnest(ARRAY['book', 'journal', 'page']::regclass[]) AS tables (id),
        pg_partition_tree(tables.id) AS part
 """
 

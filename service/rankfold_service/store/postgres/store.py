@@ -22,10 +22,11 @@ from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival, Name
 from rankfold_service.store.pack import pack_facts
 from rankfold_service.store.postgres import statements as sql
-from rankfold_service.store.postgres.database import Connection, Cursor, Database, columns
-from rankfold_service.store.postgres.known import KnownBook, KnownRun, Place
+from rankfold_service.store.postgres.database import Connection, Cursor, Database, Row, columns
+from rankfold_service.store.postgres.known import KnownBook, KnownRun, Packed, Place
 from rankfold_service.store.postgres.reading import GatheredShelf
 from rankfold_service.store.postgres.schema import migrations, prepare
+from rankfold_service.store.record import Entry, pack
 
 T = TypeVar("T")
 # (id of a run, rank)
@@ -179,6 +180,7 @@ class PostgresStore:
             self.database.send(sql.ADD_BOOKS, *columns(new, 2))
         seen = [(*key, _version(run.books.get(key[1]))) for key, run in wanted.items()]
         heads = self.database.send(sql.HOLD_BOOKS, *columns(seen, 3))
+        journal = self.database.send(sql.FETCH_JOURNAL, *columns(seen, 3))
         pages = self._fetch_pages(places, wanted)
         found = heads.fetchall()
         if len(found) < len(wanted):
@@ -188,12 +190,14 @@ class PostgresStore:
             for name in names:
                 del self._runs[name]
             raise _MustHold(names)
-        for run_id, rank, version, head in found:
-            if head is not None:
-                self._open_book(wanted[run_id, rank], rank, version, head)
-        for run_id, rank, attempt, iteration, body in pages.fetchall():
-            wanted[run_id, rank].books[rank].fetched[attempt, iteration] = body
         self._unsaved.update(run.name for run in wanted.values())
+        for run_id, rank, saved, head in found:
+            self._open_book(wanted[run_id, rank], rank, saved, head)
+        for run_id, rank, attempt, iteration, *packed in pages.fetchall():
+            shelf = wanted[run_id, rank].books[rank].shelf
+            shelf.fetched[attempt, iteration] = (packed[0], packed[1])
+        for run_id, rank, version, records in journal.fetchall():
+            wanted[run_id, rank].books[rank].enter(version, records)
         for (_, rank), run in wanted.items():
             run.books[rank].ledger.heed_cuts()
 
@@ -209,14 +213,16 @@ class PostgresStore:
             rows.append((run_id, rank, attempt, iteration, _version(book)))
         return self.database.send(sql.FETCH_PAGES, *columns(rows, 5))
 
-    def _open_book(self, run: KnownRun, rank: int, version: int, head: bytes) -> None:
-        run.open_book(rank, self._pages_of_rank).fill(version, head)
+    def _open_book(self, run: KnownRun, rank: int, saved: int, head: bytes | None) -> None:
+        """Take the head of a book where the database sent it: what was known is older."""
+        if head is not None:
+            run.open_book(rank, saved, self._pages_of_rank).fill(head)
 
-    def _pages_of_rank(self, run: int, rank: int, attempt: int, first: int) -> dict[Place, bytes]:
+    def _pages_of_rank(self, run: int, rank: int, attempt: int, first: int) -> dict[Place, Packed]:
         """Read what a rank reported of an iteration and of those that follow it."""
         last = first + READ_AHEAD - 1
         rows = self.database.rows(sql.PAGES_OF_RANK, run, attempt, rank, first, last)
-        return {(attempt, iteration): body for iteration, body in rows}
+        return {(attempt, iteration): (page[0], page[1]) for iteration, *page in rows}
 
     def _outcome(self, arrival: Arrival) -> Receipt | RankfoldError:
         report = arrival.report
@@ -228,22 +234,42 @@ class PostgresStore:
             )
         except RequestError as error:
             return error
-        run.written.update(ranks)
+        for rank in ranks:
+            part = books.part_of(report, rank)
+            record = pack(Entry("report", arrival.now, self.keep_iterations, part))
+            run.books[rank].records.append(record)
         return receipt
 
     def _save(self, held: Collection[Name]) -> None:
         """Write everything that changed."""
-        heads, pages = [], []
+        due: list[tuple[Key, KnownBook]] = []
+        journal: list[tuple[int, int, int, bytes]] = []
         for run in [self._runs[name] for name in self._unsaved]:
-            for rank in sorted(run.written):
-                book = run.books[rank]
-                heads.append((run.id, rank, book.head()))
-                pages += [(run.id, *place, rank, body) for *place, body in book.changes()]
-        if heads:
-            self.database.send(sql.SAVE_BOOKS, *columns(heads, 3))
-        if pages:
-            self.database.send(sql.SAVE_PAGES, *columns(pages, 5))
+            for rank, book in run.books.items():
+                if book.records:
+                    run.written[rank] = book.is_due
+                    if book.is_due:
+                        due.append(((run.id, rank), book))
+                    else:
+                        records = b"".join(book.records)
+                        journal.append((run.id, rank, book.version + 1, records))
+        if journal:
+            added = columns(journal, 4)
+            self.database.send(sql.JOURNAL[0], *added)
+            self.database.send(sql.JOURNAL[1], *added[:3])
+        if due:
+            self._save_books(due)
         self._save_runs([self._runs[name] for name in held])
+
+    def _save_books(self, due: Sequence[tuple[Key, KnownBook]]) -> None:
+        """Write the tables of books, in place of their journal."""
+        heads = [(*key, book.version + 1, book.head()) for key, book in due]
+        pages = [(*key, *page) for key, book in due for page in book.changes()]
+        folded_away = [(*key, *place) for key, book in due for place in book.shelf.folded_away]
+        self.database.send(sql.SAVE_BOOKS[0], *columns(heads, 4))
+        self.database.send(sql.SAVE_BOOKS[1], *columns([key for key, _ in due], 2))
+        self.database.send(sql.SAVE_PAGES, *columns(pages, 6))
+        self.database.send(sql.FOLD_AWAY, *columns(folded_away, 4))
 
     def _save_runs(self, runs: Iterable[KnownRun]) -> None:
         """Write what was learned of runs; one of which no report was good is not there."""
@@ -276,21 +302,24 @@ class PostgresStore:
         known = self._runs.get(name)
         seen = [(rank, book.version) for rank, book in known.books.items()] if known else []
 
-        def find() -> tuple[list[tuple[int, int, bytes]], list[tuple[int, int, bytes]]]:
+        def find() -> tuple[list[Row], list[Row], list[Row]]:
             found = self.database.send(sql.READ_RUN, *name)
-            changed = self.database.send(sql.READ_BOOKS, *columns(seen, 2), *name)
-            return found.fetchall(), changed.fetchall()
+            heads = self.database.send(sql.READ_BOOKS, *columns(seen, 2), *name)
+            journal = self.database.send(sql.READ_JOURNAL, *columns(seen, 2), *name)
+            return found.fetchall(), heads.fetchall(), journal.fetchall()
 
-        found, changed = self.database.read(find)
-        if not found:
+        found, heads, journal = self.database.read(find)
+        if not found or (known is not None and known.id != found[0][0]):
             self._runs.pop(name, None)
+            if found:  # deleted and begun anew: what was known of it is of no use
+                return self.run(project, run)
             raise _unknown(project, run)
-        if known is not None and known.id != found[0][0]:  # deleted and begun anew
-            changed = self.database.rows(sql.READ_BOOKS, [], [], *name)
         known = self._know(name, *found[0])
-        for rank, version, head in changed:
-            self._open_book(known, rank, version, head)
-        if changed or known.gathered is None:
+        for rank, saved, head in heads:
+            self._open_book(known, rank, saved, head)
+        for rank, version, records in journal:
+            known.books[rank].enter(version, records)
+        if heads or known.gathered is None:
             known.gathered = self._gather(known)
         self._bound_memory()
         return known.gathered
@@ -299,7 +328,7 @@ class PostgresStore:
         ledgers = run.ledgers(sorted(run.books))
         for ledger in ledgers.values():
             ledger.heed_cuts()
-        shelf = GatheredShelf(self.database, run.name, run.id, len(ledgers))
+        shelf = GatheredShelf(self.database, run)
         return books.gather(*run.name, run.facts, ledgers, shelf)
 
     def size(self) -> int:

@@ -8,23 +8,36 @@ CREATE TABLE run (
     UNIQUE (project, name)
 );
 
--- The books of one rank of a run without their pages; who writes them or pages holds this row.
--- Rank -1 has what belongs to no rank.
+-- The books of one rank of a run without their pages, as they were at version "saved"; the
+-- journal has what came after it. Who writes to any of them holds this row. Rank -1 has what
+-- belongs to no rank.
 CREATE TABLE book (
     run_id  bigint NOT NULL REFERENCES run (id),
     rank    integer NOT NULL,
     version bigint NOT NULL DEFAULT 0,
+    saved   bigint NOT NULL DEFAULT 0,
     head    bytea NOT NULL DEFAULT '',
     PRIMARY KEY (run_id, rank)
 ) PARTITION BY HASH (run_id);
 
--- One iteration of one attempt as one rank reported it: its commit, contents and folds.
+-- What one commit added to the books of a rank.
+CREATE TABLE journal (
+    run_id  bigint NOT NULL,
+    rank    integer NOT NULL,
+    version bigint NOT NULL,
+    records bytea NOT NULL,
+    PRIMARY KEY (run_id, rank, version)
+) PARTITION BY HASH (run_id);
+
+-- One iteration of one attempt as one rank reported it: commit, folds, and, as long as it is
+-- new, its contents by microbatch.
 CREATE TABLE page (
     run_id    bigint NOT NULL,
     attempt   integer NOT NULL,
     iteration integer NOT NULL,
     rank      integer NOT NULL,
-    body      bytea NOT NULL,
+    folded    bytea NOT NULL,
+    contents  bytea NOT NULL,
     PRIMARY KEY (run_id, attempt, iteration, rank)
 ) PARTITION BY HASH (run_id);
 
@@ -35,10 +48,14 @@ BEGIN
     FOR n IN 0..7 LOOP
         EXECUTE format('CREATE TABLE book_%s PARTITION OF book '
             'FOR VALUES WITH (MODULUS 8, REMAINDER %s) WITH (fillfactor = 60)', n, n);
+        EXECUTE format('CREATE TABLE journal_%s PARTITION OF journal '
+            'FOR VALUES WITH (MODULUS 8, REMAINDER %s)', n, n);
         EXECUTE format('CREATE TABLE page_%s PARTITION OF page '
             'FOR VALUES WITH (MODULUS 8, REMAINDER %s) WITH (fillfactor = 80)', n, n);
         EXECUTE format('ALTER TABLE book_%s ALTER head SET STORAGE EXTERNAL', n);
-        EXECUTE format('ALTER TABLE page_%s ALTER body SET STORAGE EXTERNAL', n);
+        EXECUTE format('ALTER TABLE journal_%s ALTER records SET STORAGE EXTERNAL', n);
+        EXECUTE format('ALTER TABLE page_%s ALTER folded SET STORAGE EXTERNAL', n);
+        EXECUTE format('ALTER TABLE page_%s ALTER contents SET STORAGE EXTERNAL', n);
     END LOOP;
 END $$;
 
