@@ -59,12 +59,6 @@ class Cell(Generic[F]):
         self.contents: list[Any] = []
         self.fold: F = fold
 
-    def folded(self) -> Cell[F]:
-        """Return the same without contents."""
-        cell = Cell(self.fold)
-        cell.known = self.known
-        return cell
-
     def content_of(self, microbatch: int) -> Any | None:
         """Return what was reported of a known microbatch, or None where it was folded away."""
         at = bisect_left(self.contents, microbatch, key=_microbatch)
@@ -256,14 +250,6 @@ class Page:
             mine = tuple(token for token in tokens if token.place.rank == rank)
             page.table.series[series] = Fold(worst=mine)
         page.recount()
-        return page
-
-    def folded(self) -> Page:
-        """Return the same without contents, for who keeps those apart; it shares the rest."""
-        page = Page()
-        page.commits, page.conflicts, page.table = self.commits, self.conflicts, self.table
-        page.series = {s: {r: c.folded() for r, c in of.items()} for s, of in self.series.items()}
-        page.scalars = {k: {r: c.folded() for r, c in of.items()} for k, of in self.scalars.items()}
         return page
 
     def fold_away(self) -> bool:

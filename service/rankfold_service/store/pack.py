@@ -64,28 +64,6 @@ def _columns_of_page(page: Page) -> Iterator[bytes]:
     )
 
 
-def pack_apart(page: Page) -> tuple[bytes, bytes]:
-    """Return a page as bytes without its contents, and those: they are dropped on their own."""
-    contents: list[bytes] = []
-    for cells, width in ((_all(page.series), 6), (_all(page.scalars), 4)):
-        contents.append(integers([len(cell.contents) for _, _, cell in cells]))
-        contents += map(_narrow, _rows(cells, width))
-    return joined(*_columns_of_page(page.folded())), joined(*contents)
-
-
-def unpack_apart(folded: bytes, contents: bytes) -> Page:
-    """Return the page that `pack_apart` was given; without contents where they were dropped."""
-    page = unpack_page(folded)
-    if contents:
-        read = reader(contents)
-        for cells, width in ((_all(page.series), 6), (_all(page.scalars), 4)):
-            kept = read.column()
-            rows = zip(*(read.column() for _ in range(width)), strict=True)
-            for (_, _, cell), count in zip(cells, kept, strict=True):
-                cell.contents = [*islice(rows, count)]
-    return page
-
-
 def unpack_page(data: bytes) -> Page:
     """Return the page that `pack_page` was given."""
     read = reader(data)
@@ -109,11 +87,6 @@ def unpack_page(data: bytes) -> Page:
 
 def _all(cells: dict[str, dict[int, Any]]) -> Cells:
     return [(rank, name, cell) for name, ranks in cells.items() for rank, cell in ranks.items()]
-
-
-def _narrow(column: Sequence[Any]) -> bytes:
-    """Return a column of numbers or words, whatever it holds."""
-    return doubles(column) if column and isinstance(column[0], float) else integers(column)
 
 
 def _flat(cells: dict[str, dict[int, Any]]) -> list[Any]:

@@ -48,12 +48,18 @@ SELECT set_config('statement_timeout', '{STATEMENT_SECONDS * 1000:.0f}', true),
        set_config('synchronous_commit',
            replace(current_setting('synchronous_commit'), 'off', 'on'), true)
 """
+# Writers look rows up by their whole keys: tables that are not analysed yet mislead the planner.
+_PLANNING = """
+SELECT set_config('enable_hashjoin', 'off', true), set_config('enable_mergejoin', 'off', true),
+       set_config('enable_seqscan', 'off', true)
+"""
 
 
 class Database:
     """Runs transactions over one connection, which it makes anew when it is lost.
 
-    Nothing outlives a transaction and no statement is prepared: a pooler may stand between.
+    Nothing outlives a transaction, and behind a pooler no statement is prepared, so that each
+    transaction may reach another of its sessions. Without one, planning once saves a third.
 
     Args:
         url: as libpq takes it.
@@ -87,6 +93,7 @@ class Database:
         """
 
         def transaction() -> T:
+            self.send(_PLANNING)
             result = function()
             self.send("COMMIT")
             return result
@@ -186,10 +193,15 @@ class Database:
 
     def _connect(self) -> Connection:
         if self._connection is None:
-            self._connection = psycopg.connect(
-                self._conninfo, autocommit=True, prepare_threshold=None
-            )
+            self._connection = psycopg.connect(self._conninfo, autocommit=True)
+            if self._is_pooled():
+                self._connection.prepare_threshold = None
         return self._connection
+
+    def _is_pooled(self) -> bool:
+        """Whether a pooler stands between: what answers is not the process that greeted us."""
+        ((answers,),) = self._connect().execute("SELECT pg_backend_pid()").fetchall()
+        return bool(answers != self._connect().info.backend_pid)
 
     def _roll_back(self) -> None:
         """End the transaction; a connection that cannot even do that is given up."""

@@ -15,13 +15,8 @@ from rankfold.facts import Facts
 from rankfold.ledger import Ledger
 from rankfold.page import Page
 from rankfold_service.store import Name
-from rankfold_service.store.pack import (
-    pack_apart,
-    pack_book,
-    unpack_apart,
-    unpack_book,
-    unpack_facts,
-)
+from rankfold_service.store.apart import pack_apart, unpack_apart
+from rankfold_service.store.pack import pack_book, unpack_book, unpack_facts
 from rankfold_service.store.record import DamagedRecord, unpack_all
 from rankfold_service.store.shelf import DAMAGE, HOT_ITERATIONS
 

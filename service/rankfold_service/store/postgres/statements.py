@@ -1,4 +1,8 @@
-"""Every statement of the PostgreSQL store; arrays go in, so that each is sent once a commit."""
+"""Every statement of the PostgreSQL store; arrays go in, so that each is sent once a commit.
+
+What is looked up by keys is a subquery for each key, which OFFSET 0 keeps one: a plan then uses
+the whole key whatever the planner knows of the tables.
+"""
 
 from __future__ import annotations
 
@@ -41,21 +45,22 @@ ON CONFLICT (run_id, rank) DO NOTHING
 # Holds books in one order for all aggregators; a head comes only where it is newer than what is
 # known.
 HOLD_BOOKS = """
-SELECT b.run_id, b.rank, b.saved, CASE WHEN b.saved > k.version THEN b.head END
-  FROM unnest(%b::bigint[], %b::integer[], %b::bigint[]) AS k (run_id, rank, version)
-  JOIN book b ON b.run_id = k.run_id AND b.rank = k.rank
- ORDER BY b.run_id, b.rank
-   FOR UPDATE OF b
+SELECT k.run_id, k.rank, b.saved, CASE WHEN b.saved > k.version THEN b.head END
+  FROM (SELECT * FROM unnest(%b::bigint[], %b::integer[], %b::bigint[])
+            AS k (run_id, rank, version) ORDER BY run_id, rank) AS k
+ CROSS JOIN LATERAL (
+       SELECT b.saved, b.head FROM book b
+        WHERE b.run_id = k.run_id AND b.rank = k.rank FOR UPDATE) AS b
 """
 
 # What others have added to books since they were known.
 FETCH_JOURNAL = """
 SELECT j.run_id, j.rank, j.version, j.records
   FROM unnest(%b::bigint[], %b::integer[], %b::bigint[]) AS k (run_id, rank, version)
-  JOIN book b ON b.run_id = k.run_id AND b.rank = k.rank
-  JOIN journal j ON j.run_id = k.run_id AND j.rank = k.rank
-                AND j.version > greatest(k.version, b.saved)
- ORDER BY j.run_id, j.rank, j.version
+ CROSS JOIN LATERAL (
+       SELECT j.* FROM journal j
+        WHERE j.run_id = k.run_id AND j.rank = k.rank AND j.version > k.version
+        ORDER BY j.version OFFSET 0) AS j
 """
 
 # Pages that are not here: of books whose head is not known, or that were let go of.
@@ -63,9 +68,13 @@ FETCH_PAGES = """
 SELECT p.run_id, p.rank, p.attempt, p.iteration, p.folded, p.contents
   FROM unnest(%b::bigint[], %b::integer[], %b::integer[], %b::integer[], %b::bigint[])
     AS k (run_id, rank, attempt, iteration, version)
-  JOIN book b ON b.run_id = k.run_id AND b.rank = k.rank AND b.saved > k.version
-  JOIN page p ON p.run_id = k.run_id AND p.attempt = k.attempt
-             AND p.iteration = k.iteration AND p.rank = k.rank
+ CROSS JOIN LATERAL (
+       SELECT FROM book b
+        WHERE b.run_id = k.run_id AND b.rank = k.rank AND b.saved > k.version OFFSET 0) AS b
+ CROSS JOIN LATERAL (
+       SELECT p.* FROM page p
+        WHERE p.run_id = k.run_id AND p.attempt = k.attempt
+          AND p.iteration = k.iteration AND p.rank = k.rank OFFSET 0) AS p
 """
 
 # Either a commit adds to the journal of books ...
