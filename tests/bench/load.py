@@ -17,7 +17,7 @@ import socket
 import statistics
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -197,6 +197,38 @@ class Load:
                 self._idle.append(connection)
         return latencies
 
+    def drive_lanes(self, requests: Sequence[bytes], wanted: Wanted) -> list[float]:
+        """Send requests as ranks do, each over its own connection, and return the seconds to each.
+
+        Args:
+            requests: in their order; each goes over the connection that its number stands for.
+            wanted: what every answer is.
+
+        Raises:
+            Unexpected: if an answer is another.
+            TimeoutError: if nothing arrives for a minute.
+        """
+        lanes: dict[int, Iterator[bytes]] = {}
+        latencies: list[float] = []
+        for number in range(self._most):
+            connection = self._free()
+            lanes[connection.fileno()] = iter(requests[number :: self._most])
+            self._send_next(connection, lanes)
+        while len(latencies) < len(requests):
+            for connection in self._answered(None, wanted):
+                latencies.append(time.perf_counter() - connection.started)
+                self._send_next(connection, lanes)
+        return latencies
+
+    def _send_next(self, connection: Connection, lanes: dict[int, Iterator[bytes]]) -> None:
+        request = next(lanes[connection.fileno()], None)
+        if request is None:
+            self._idle.append(connection)
+            return
+        connection.started = time.perf_counter()
+        if not connection.send(request):
+            self._poller.modify(connection, select.EPOLLIN | select.EPOLLOUT)
+
     def _free(self) -> Connection:
         """Return a new connection while there are too few, or else the one that rested longest."""
         if len(self._connections) == self._most:
@@ -237,14 +269,28 @@ def measure(
         wanted: what every answer is.
         rate: requests per second of an open loop, at random moments; without it, a closed one.
     """
+    due = rate and _moments(rate, len(requests))
+    return measured(pid, len(requests), lambda: load.drive(requests, wanted, due))
+
+
+def measured(pid: int, count: int, drive: Callable[[], list[float]]) -> Outcome:
+    """Run what sends `count` requests to a server and returns the seconds to each answer."""
     gc.collect()
     gc.disable()
     started, before = time.perf_counter(), _cpu(pid)
-    latencies = load.drive(requests, wanted, rate and _moments(rate, len(requests)))
+    latencies = drive()
     seconds = time.perf_counter() - started
     server, own, busy = _cpu(pid) - before
     gc.enable()
-    return Outcome(len(requests), seconds, latencies, server, own, max(0.0, busy - server - own))
+    return Outcome(count, seconds, latencies, server, own, max(0.0, busy - server - own))
+
+
+def by_rank(target: Target, shape: Shape, run: str) -> Outcome:
+    """Send a workload as fast as it goes, each rank over its own connection."""
+    requests, wanted = built(shape, run).requests, receipt(shape.batch)
+    with Load(target.port) as load:
+        load.drive(warm_up(WARM_UP), receipt(0))
+        return measured(target.pid, len(requests), lambda: load.drive_lanes(requests, wanted))
 
 
 def _cpu(pid: int) -> np.ndarray:

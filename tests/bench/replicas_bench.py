@@ -62,7 +62,7 @@ def _row(generator: ProcessPoolExecutor, shape: Shape, count: int) -> dict[str, 
         }
         before = {name: _seconds(pids) for name, pids in groups.items()}
         target = Target(balancer.port, _pid(servers[0].process))
-        most = generator.submit(load.most, target, shape, RUN, shape.requests).result()
+        most = generator.submit(load.by_rank, target, shape, RUN).result()
         # Sessions that began meanwhile are the database's too.
         groups["database"] = _with_children(_pid(postgres.process))
         used = {name: _seconds(pids) - before[name] for name, pids in groups.items()}
