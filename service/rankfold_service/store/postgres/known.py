@@ -14,6 +14,7 @@ from rankfold.errors import StoreUnavailable
 from rankfold.facts import Facts
 from rankfold.ledger import Ledger
 from rankfold.page import Page
+from rankfold.rules import RuleSet
 from rankfold_service.store import Name
 from rankfold_service.store.apart import pack_apart, unpack_apart
 from rankfold_service.store.pack import pack_book, unpack_book, unpack_facts
@@ -27,6 +28,8 @@ Packed = tuple[bytes, bytes]
 # Reads a rank's pages from an iteration on: (id of the run, rank, attempt, iteration).
 ReadPages = Callable[[int, int, int, int], dict[Place, Packed]]
 
+# So many books are remembered, each of some kilobytes.
+MOST_BOOKS = 20_000
 # After so much the head and the pages are written and the journal begins anew: longer, and who
 # reads the books next has more to enter; shorter, and pages are written more often.
 MOST_JOURNALED = 16
@@ -258,3 +261,65 @@ class KnownRun:
         ledger = Ledger(*self.name, self.facts, of=rank, shelf=shelf)
         book = self.books[rank] = KnownBook(ledger, shelf, version=saved, saved=saved)
         return book
+
+
+class KnownRuns:
+    """The runs that an aggregator remembers, those asked for last at the end.
+
+    What a transaction changes of them counts once it has committed.
+    """
+
+    def __init__(self, rules: RuleSet) -> None:
+        self._rules = rules
+        self._runs: dict[Name, KnownRun] = {}
+        self._changing: set[Name] = set()
+
+    def __getitem__(self, name: Name) -> KnownRun:
+        return self._runs[name]
+
+    def get(self, name: Name) -> KnownRun | None:
+        """Return what is remembered of a run, or None."""
+        return self._runs.get(name)
+
+    def know(self, name: Name, id_: int, version: int, facts: bytes) -> KnownRun:
+        """Return what is remembered of a run, brought up to date."""
+        known = self._runs.pop(name, None)
+        if known is None or known.id != id_:
+            known = KnownRun(name, id_, Facts(self._rules))
+        self._runs[name] = known
+        known.renew(version, facts)
+        return known
+
+    def drop(self, name: Name) -> None:
+        """Forget a run."""
+        self._runs.pop(name, None)
+
+    def change(self, names: Iterable[Name]) -> None:
+        """Note that the transaction that goes on may change these."""
+        self._changing.update(names)
+
+    @property
+    def changing(self) -> list[KnownRun]:
+        """The runs that the transaction that goes on may have changed."""
+        return [self._runs[name] for name in sorted(self._changing)]
+
+    def keep_changes(self) -> None:
+        """Note that the transaction has committed."""
+        for run in self.changing:
+            run.settle()
+        self._changing.clear()
+        self.bound()
+
+    def drop_changes(self) -> None:
+        """Forget what a transaction that did not commit may have changed."""
+        for name in self._changing:
+            self.drop(name)
+        self._changing.clear()
+
+    def bound(self) -> None:
+        """Forget the runs that were not asked for longest, where too much is remembered."""
+        count = sum(len(run.books) for run in self._runs.values())
+        for name in [*self._runs][:-1]:
+            if count <= MOST_BOOKS:
+                break
+            count -= len(self._runs.pop(name).books)

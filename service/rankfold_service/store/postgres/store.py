@@ -23,7 +23,7 @@ from rankfold_service.store import Arrival, Name
 from rankfold_service.store.pack import pack_facts
 from rankfold_service.store.postgres import statements as sql
 from rankfold_service.store.postgres.database import Connection, Cursor, Database, Row, columns
-from rankfold_service.store.postgres.known import KnownBook, KnownRun, Packed, Place
+from rankfold_service.store.postgres.known import KnownBook, KnownRun, KnownRuns, Packed, Place
 from rankfold_service.store.postgres.reading import GatheredShelf
 from rankfold_service.store.postgres.schema import migrations, prepare
 from rankfold_service.store.record import Entry, pack
@@ -32,8 +32,6 @@ T = TypeVar("T")
 # (id of a run, rank)
 Key = tuple[int, int]
 
-# So many books are remembered, each of some kilobytes; runs that were not asked for go first.
-MOST_BOOKS = 20_000
 # How many iterations of a rank come with one that is asked for.
 READ_AHEAD = 64
 _NEVER_SEEN = -1
@@ -59,9 +57,7 @@ class PostgresStore:
         self.database = database
         self.rules = rules
         self.keep_iterations = keep_iterations
-        self._runs: dict[Name, KnownRun] = {}
-        # What a transaction that did not commit may have changed in memory.
-        self._unsaved: set[Name] = set()
+        self._runs = KnownRuns(rules)
         prepare(database, migrations())
 
     # -- writing ---------------------------------------------------------------------------
@@ -80,7 +76,7 @@ class PostgresStore:
 
         def take() -> None:
             known = self._hold(project, run)
-            self._unsaved.add(known.name)
+            self._runs.change([known.name])
             known.facts.finish(attempt, run)
             self._save_runs([known])
 
@@ -96,7 +92,7 @@ class PostgresStore:
             for statement in sql.DELETE_RUN:
                 connection.execute(statement.encode(), [row[0]])
 
-        self._runs.pop((project, run), None)
+        self._runs.drop((project, run))
         self.database.change(forget)
 
     def probe(self) -> None:
@@ -107,31 +103,24 @@ class PostgresStore:
         """Run a function in a transaction; what is remembered changes only if it commits."""
 
         def attempt() -> T:
-            self._forget_unsaved()
+            self._runs.drop_changes()
             return function()
 
         try:
             result = self.database.write(attempt)
         except BaseException:
-            self._forget_unsaved()
+            self._runs.drop_changes()
             raise
-        for name in self._unsaved:
-            self._runs[name].settle()
-        self._unsaved.clear()
-        self._bound_memory()
+        self._runs.keep_changes()
         return result
-
-    def _forget_unsaved(self) -> None:
-        for name in self._unsaved:
-            self._runs.pop(name, None)
-        self._unsaved.clear()
 
     def _take(
         self, arrivals: Sequence[Arrival], held: Collection[Name]
     ) -> list[Receipt | RankfoldError]:
         """Decide about reports; `held` are the runs to hold, because there is news about them."""
         self._hold_runs(held)
-        self._find_runs({_name(a.report) for a in arrivals} - self._runs.keys())
+        names = {_name(a.report) for a in arrivals}
+        self._find_runs([name for name in names if self._runs.get(name) is None])
         news = {_name(a.report) for a in arrivals if self._is_news(a.report)}.difference(held)
         if news:
             raise _MustHold(news)
@@ -155,16 +144,7 @@ class PostgresStore:
 
     def _remember(self, rows: Iterable[tuple[str, str, int, int, bytes]]) -> None:
         for project, name, id_, version, facts in rows:
-            self._know((project, name), id_, version, facts)
-
-    def _know(self, name: Name, id_: int, version: int, facts: bytes) -> KnownRun:
-        """Return what is remembered of a run, brought up to date; the newest used comes last."""
-        known = self._runs.pop(name, None)
-        if known is None or known.id != id_:
-            known = KnownRun(name, id_, Facts(self.rules))
-        self._runs[name] = known
-        known.renew(version, facts)
-        return known
+            self._runs.know((project, name), id_, version, facts)
 
     def _hold_books(self, reports: Iterable[Report], held: Collection[Name]) -> None:
         """Hold the books of all reports and bring what is remembered of them up to date."""
@@ -188,9 +168,9 @@ class PostgresStore:
             missing = wanted.keys() - {(row[0], row[1]) for row in found}
             names = {wanted[key].name for key in missing}
             for name in names:
-                del self._runs[name]
+                self._runs.drop(name)
             raise _MustHold(names)
-        self._unsaved.update(run.name for run in wanted.values())
+        self._runs.change(run.name for run in wanted.values())
         for run_id, rank, saved, head in found:
             self._open_book(wanted[run_id, rank], rank, saved, head)
         for run_id, rank, attempt, iteration, *packed in pages.fetchall():
@@ -244,7 +224,7 @@ class PostgresStore:
         """Write everything that changed."""
         due: list[tuple[Key, KnownBook]] = []
         journal: list[tuple[int, int, int, bytes]] = []
-        for run in [self._runs[name] for name in self._unsaved]:
+        for run in self._runs.changing:
             for rank, book in run.books.items():
                 if book.records:
                     run.written[rank] = book.is_due
@@ -288,7 +268,7 @@ class PostgresStore:
         rows = self.database.rows(sql.HOLD_RUN, project, run)
         if not rows:
             raise _unknown(project, run)
-        return self._know((project, run), *rows[0])
+        return self._runs.know((project, run), *rows[0])
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -310,18 +290,18 @@ class PostgresStore:
 
         found, heads, journal = self.database.read(find)
         if not found or (known is not None and known.id != found[0][0]):
-            self._runs.pop(name, None)
+            self._runs.drop(name)
             if found:  # deleted and begun anew: what was known of it is of no use
                 return self.run(project, run)
             raise _unknown(project, run)
-        known = self._know(name, *found[0])
+        known = self._runs.know(name, *found[0])
         for rank, saved, head in heads:
             self._open_book(known, rank, saved, head)
         for rank, version, records in journal:
             known.books[rank].enter(version, records)
         if heads or known.gathered is None:
             known.gathered = self._gather(known)
-        self._bound_memory()
+        self._runs.bound()
         return known.gathered
 
     def _gather(self, run: KnownRun) -> Ledger:
@@ -343,14 +323,6 @@ class PostgresStore:
     def close(self) -> None:
         """See `Store.close`."""
         self.database.close()
-
-    def _bound_memory(self) -> None:
-        """Forget the runs that were not asked for longest, but for the last one."""
-        count = sum(len(run.books) for run in self._runs.values())
-        for name in [*self._runs][:-1]:
-            if count <= MOST_BOOKS:
-                break
-            count -= len(self._runs.pop(name).books)
 
 
 class _MustHold(Exception):
