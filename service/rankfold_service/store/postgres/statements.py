@@ -53,6 +53,14 @@ SELECT k.run_id, k.rank, b.saved, CASE WHEN b.saved > k.version THEN b.head END
         WHERE b.run_id = k.run_id AND b.rank = k.rank FOR UPDATE) AS b
 """
 
+# A statement of its own, after the books are held: what their writers learned is seen then.
+RENEW_RUNS = """
+SELECT r.id, r.version, r.facts
+  FROM unnest(%b::bigint[], %b::bigint[]) AS k (id, version)
+ CROSS JOIN LATERAL (
+       SELECT r.* FROM run r WHERE r.id = k.id AND r.version <> k.version OFFSET 0) AS r
+"""
+
 # What others have added to books since they were known.
 FETCH_JOURNAL = """
 SELECT j.run_id, j.rank, j.version, j.records

@@ -160,6 +160,9 @@ class PostgresStore:
             self.database.send(sql.ADD_BOOKS, *columns(new, 2))
         seen = [(*key, _version(run.books.get(key[1]))) for key, run in wanted.items()]
         heads = self.database.send(sql.HOLD_BOOKS, *columns(seen, 3))
+        runs = {run.id: run for run in wanted.values()}
+        versions = [(run.id, run.version) for run in runs.values()]
+        news = self.database.send(sql.RENEW_RUNS, *columns(versions, 2))
         journal = self.database.send(sql.FETCH_JOURNAL, *columns(seen, 3))
         pages = self._fetch_pages(places, wanted)
         found = heads.fetchall()
@@ -171,6 +174,8 @@ class PostgresStore:
                 self._runs.drop(name)
             raise _MustHold(names)
         self._runs.change(run.name for run in wanted.values())
+        for run_id, version, facts in news.fetchall():
+            runs[run_id].renew(version, facts)
         for run_id, rank, saved, head in found:
             self._open_book(wanted[run_id, rank], rank, saved, head)
         for run_id, rank, attempt, iteration, *packed in pages.fetchall():
