@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install fmt lint types imports check programs test test-e2e test-rules test-alerts test-image test-faults test-oracle test-gpu dashboards bench build demo run ci clean
+.PHONY: help install fmt lint types imports check programs test test-e2e test-rules test-alerts test-image test-faults test-kills test-oracle test-gpu dashboards bench build demo run ci clean
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -57,6 +57,9 @@ test-image: install ## carries out the Dockerfiles and uses what they make; need
 
 test-faults: programs ## the long form of the fault suite: 20 seeds, more than 200 kills, 5 to 10 minutes; ARGS="--store postgresql" for 50 over PostgreSQL
 	PYTHONPATH=tests $(BIN)/python -m e2e.faults $(ARGS)
+
+test-kills: install ## kill a reporting trainer 200 times at random moments, its children beside it: about 3 minutes
+	RANKFOLD_KILLS=200 $(BIN)/python -m pytest -n 2 -k kill_in_the_middle tests/integration/test_client_spool.py
 
 test-oracle: install ## comparisons against an oracle in whole numbers: 30,000 made tensors, about 10 minutes
 	RANKFOLD_ORACLE_EXAMPLES=5000 $(BIN)/python -m pytest -n 2 -k oracle tests/unit/client

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import select
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from torch.utils.data import DataLoader
 
 import rankfold_client as rf
 from support.server import Server
@@ -19,6 +21,9 @@ from support.server import Server
 SERIES = "s"
 NOBODY = "http://127.0.0.1:9"
 DEADLINE = 60.0
+# `make test-kills` asks for more; torch's workers look only every few seconds for their parent.
+KILLS = int(os.environ.get("RANKFOLD_KILLS", "10"))
+WITH_LOADER = 10
 CLEAN = rf.Partial(valid=1, count=0, max=0.0, sum=0.0)
 
 
@@ -129,22 +134,39 @@ def test_spool_flush_delivers_what_a_killed_process_had_not(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("seed", range(10))
+def fork_worker(reporter: rf.Reporter) -> None:
+    """Leave a child behind that uses what it inherited and ends, as a data loader's does."""
+    if os.fork() == 0:
+        reporter.partial(SERIES, CLEAN)
+        reporter.close()
+        os._exit(0)
+
+
+@pytest.mark.parametrize("seed", range(KILLS))
 def test_kill_in_the_middle_of_delivery_loses_and_repeats_nothing(
     server: Server, run: str, tmp_path: Path, seed: int
 ) -> None:
-    """Wherever the kill falls, what was handed over counts once after the next process."""
+    """Wherever the kill falls, what was handed over counts once, and every child ends."""
     chance = random.Random(seed)
+    # Ends when the last process is gone that has the other end.
+    ending, living = os.pipe()
 
     def train(done: Callable[[], None]) -> None:
         reporter = rf.Reporter(
             *(run,), url=server.url, rank=0, world_size=1, spool=tmp_path, max_queue=30
         )
+        loader = iter(DataLoader(range(10_000), num_workers=2 if seed % WITH_LOADER == 0 else 0))
         for _ in range(1000):
+            next(loader)
             report(reporter, done, 1, chance.randrange(1, 200))
+            if chance.random() < 0.3:
+                fork_worker(reporter)
             reporter.flush(chance.random() / 20)
 
     handed_over = killed(train, chance.random())
+    os.close(living)
+    assert select.select([ending], [], [], DEADLINE)[0] == [ending], seed
+    os.close(ending)
     following = rf.Reporter(run, url=server.url, rank=0, world_size=1, spool=tmp_path)
     assert following.close(timeout=DEADLINE) == 0, seed
     # One more may have been handed over before the word of it was.
