@@ -20,6 +20,27 @@ def audit(ledger: Ledger) -> Iterator[str]:
             yield f"run {ledger.run!r} of {ledger.project!r}, attempt {attempt.number}: {fault}"
 
 
+def compare(ledger: Ledger, other: Ledger) -> Iterator[str]:
+    """Yield, in words, what two ledgers of one run do not agree about, pages aside."""
+    if ledger.facts != other.facts:
+        yield "what is known of the run as a whole differs"
+        return
+    if sorted(ledger.notes) != sorted(other.notes):
+        yield "its conflicts differ"
+    for a, b in zip(ledger.chosen("all"), other.chosen("all"), strict=True):
+        where = f"attempt {a.number}"
+        yield from _differences(f"{where}: all folds", a.everything, b.everything)
+        yield from _differences(f"{where}: effective folds", a.effective, b.effective)
+        for name in ("reporters", "conflicts", "cut", "incomplete", "last_commit"):
+            if getattr(a, name) != getattr(b, name):
+                yield f"{where}: {name} differ"
+        for name in ("paged", "covered", "worked"):
+            if getattr(a, name).runs() != getattr(b, name).runs():
+                yield f"{where}: iterations that are {name} differ"
+        if {s: i.runs() for s, i in a.seen.items()} != {s: i.runs() for s, i in b.seen.items()}:
+            yield f"{where}: iterations of series differ"
+
+
 def _audit_attempt(attempt: Attempt) -> Iterator[str]:
     everything, remaining = Scope(), Scope()
     conflicts = 0

@@ -7,7 +7,7 @@ alone, so that no two ranks wait for each other.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple
 from itertools import pairwise
 
@@ -137,17 +137,19 @@ def _incomplete(attempt: Attempt, parts: Sequence[Attempt]) -> Iterator[int]:
             yield from attempt.covered.between(iteration, end - 1)
 
 
-def divide(ledger: Ledger) -> dict[int, Ledger]:
-    """Return the books of each rank of a run, `GLOBAL` among them, with all pages in memory.
+def divide(ledger: Ledger, shelf_of: Callable[[int], Shelf] | None = None) -> dict[int, Ledger]:
+    """Return the books of each rank of a run, `GLOBAL` among them.
 
     Args:
         ledger: of the whole run; it shares its facts with the books, and what its pages hold.
+        shelf_of: where the pages of a rank are put; without it they stay in memory.
     """
     books: dict[int, Ledger] = {}
 
     def book_of(rank: int, number: int) -> Attempt:
         if rank not in books:
-            books[rank] = Ledger(ledger.project, ledger.run, ledger.facts, of=rank)
+            shelf = shelf_of(rank) if shelf_of else None
+            books[rank] = Ledger(ledger.project, ledger.run, ledger.facts, of=rank, shelf=shelf)
         return books[rank].open_attempt(number)
 
     for number, attempt in ledger.attempts.items():
@@ -156,7 +158,9 @@ def divide(ledger: Ledger) -> dict[int, Ledger]:
         for iteration in attempt.paged:
             page = attempt.page(iteration)
             for rank in page.speakers():
-                book_of(rank, number).receive(iteration, page.of_rank(rank))
+                part = book_of(rank, number)
+                part.receive(iteration, page.of_rank(rank))
+                part.shelve(iteration)
         for book in books.values():
             if number in book.attempts:
                 book.attempts[number].horizon = attempt.horizon

@@ -29,7 +29,8 @@ class Launch:
         meta: what describes it; the first value of each name stays.
         finished: somebody said that it is over.
         first_iteration: the lowest iteration that it reported.
-        highest_rank: the highest rank that reported before the world size was known, or -1.
+        highest_rank: the highest rank that has reported, as long as the world size is not
+            known; otherwise -1.
     """
 
     first_report: float
@@ -132,7 +133,8 @@ class Facts:
             launch = self.launches[report.attempt] = Launch(now)
         if launch.world_size is None:
             launch.world_size = report.world_size
-            launch.highest_rank = max(launch.highest_rank, report.rank)
+            known = launch.world_size is not None
+            launch.highest_rank = -1 if known else max(launch.highest_rank, report.rank)
         for name, value in report.meta.items():
             if len(launch.meta) < MAX_META:
                 launch.meta.setdefault(name, value)

@@ -15,6 +15,7 @@ from rankfold.rules import RuleSet
 from rankfold_service.store import Store, copying
 from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.migrate import migrate_file
+from rankfold_service.store.moved import Moved
 from rankfold_service.store.sqlite import (
     DEFAULT_CHECKPOINT_BYTES,
     SqliteStore,
@@ -68,6 +69,25 @@ def migrate(url: str) -> list[str]:
         applied: list[str] = _postgres().migrate(url)
         return applied
     return migrate_file(sqlite_path(url))
+
+
+def transfer(source: str, target: str) -> Iterator[Moved]:
+    """Move every run of a SQLite store into a PostgreSQL one, and yield what became of each.
+
+    What was moved before is compared only, so that a move that broke off goes on.
+
+    Raises:
+        ConfigurationError: a URL names no such store.
+        StoreRefused: a store must not be opened, is in use, or the target has other content.
+        StoreUnavailable: the target cannot be written.
+    """
+    path = sqlite_path(source)
+    if not is_postgres(target):
+        raise ConfigurationError(f"runs are moved into a PostgreSQL store, not into {target!r}")
+    if not path.exists():
+        raise StoreRefused(f"{path} is not there: name the store to move")
+    with closing(SqliteStore(path, RuleSet())) as kept:
+        yield from _postgres().transfer_into(target, kept)
 
 
 def verify(url: str) -> Iterator[str]:

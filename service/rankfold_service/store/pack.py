@@ -156,7 +156,8 @@ def unpack_ledger(data: bytes, project: str, run: str, rules: RuleSet, shelf: Sh
     ledger = Ledger(project, run, facts, shelf=shelf)
     _fill(ledger, notes, attempts, read)
     for attempt in ledger.attempts.values():
-        attempt.launch.highest_rank = max(attempt.reporters, default=-1)
+        if attempt.launch.world_size is None:
+            attempt.launch.highest_rank = max(attempt.reporters, default=-1)
     return ledger
 
 

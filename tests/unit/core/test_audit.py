@@ -7,13 +7,14 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 
-from rankfold.audit import audit
+from rankfold.attempt import Attempt
+from rankfold.audit import audit, compare
 from rankfold.fold import Fold, ScalarFold
 from rankfold.iterations import Iterations
 from rankfold.ledger import Ledger
 from rankfold.microbatches import Microbatches
 from rankfold.page import Conflict
-from unit.core.builders import SERIES, dirty, ledger_of, report, scalar
+from unit.core.builders import SERIES, dirty, ledger_of, partial, report, scalar
 from unit.core.worlds import Parts, one_report, worlds
 
 
@@ -115,3 +116,34 @@ def test_audit_finds_each_change(change: Callable[[Ledger], None], words: str) -
     assert list(audit(ledger)) == []
     change(ledger)
     assert any(words in fault for fault in audit(ledger)), list(audit(ledger))
+
+
+def test_compare_finds_nothing_between_equals() -> None:
+    """The same reports make the same ledger, whatever their order."""
+    reports = [report(rank, [dirty(i) for i in range(3)], world_size=2) for rank in (0, 1)]
+    assert list(compare(ledger_of(*reports), ledger_of(*reports[::-1]))) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda a: a.launch.meta.update(x="y"), "what is known of the run as a whole differs"),
+        (lambda a: a.everything.table.series.clear(), "attempt 0: all folds over all ranks: "),
+        (lambda a: a.reporters.clear(), "attempt 0: reporters differ"),
+        (lambda a: a.incomplete.clear(), "attempt 0: incomplete differ"),
+        (lambda a: a.worked.add(77), "attempt 0: iterations that are worked differ"),
+        (lambda a: a.seen[SERIES].add(77), "attempt 0: iterations of series differ"),
+    ],
+)
+def test_compare_says_what_differs(change: Callable[[Attempt], None], words: str) -> None:
+    """The first difference is told in words."""
+    one, other = (ledger_of(report(partials=[dirty(0)], world_size=2)) for _ in range(2))
+    change(other.attempts[0])
+    assert next(compare(one, other)).startswith(words)
+
+
+def test_compare_looks_at_conflicts() -> None:
+    """Which side stood is not all there is: what was in conflict is compared too."""
+    one, other = (ledger_of(report(partials=[dirty(0)])) for _ in range(2))
+    one.apply(report(partials=[partial(0)]), 1.0)
+    assert list(compare(one, other)) == ["its conflicts differ", "attempt 0: conflicts differ"]

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Iterator
 from contextlib import closing
 
 from rankfold.errors import StoreRefused, StoreUnavailable
 from rankfold.ledger import KEPT_ITERATIONS
 from rankfold.rules import RuleSet
+from rankfold_service.store import Store
+from rankfold_service.store.moved import Moved
 from rankfold_service.store.postgres.database import Database
 from rankfold_service.store.postgres.schema import migrate as migrate_schema
 from rankfold_service.store.postgres.schema import migrations
 from rankfold_service.store.postgres.store import PostgresStore
+from rankfold_service.store.postgres.transfer import transfer
 
 # A database that starts together with us, or changes its place, is there by then.
 PATIENCE_SECONDS = 30.0
@@ -46,6 +50,17 @@ def _waited_for(database: Database, rules: RuleSet, keep_iterations: int) -> Pos
                 raise StoreRefused(f"{error}: is it running, and may this user use it?") from error
             _log.warning("waiting for the store: %s", error)
             time.sleep(PAUSE_SECONDS)
+
+
+def transfer_into(url: str, source: Store) -> Iterator[Moved]:
+    """Move every run of a store into the one at a URL, and yield what became of each.
+
+    Raises:
+        StoreRefused: the database must not be used, or has a run with other content.
+        StoreUnavailable: it cannot be written.
+    """
+    with closing(open_store(url, RuleSet())) as target:
+        yield from transfer(source, target)
 
 
 def migrate(url: str) -> list[str]:
