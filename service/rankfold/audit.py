@@ -37,8 +37,13 @@ def compare(ledger: Ledger, other: Ledger) -> Iterator[str]:
         for name in ("paged", "covered", "worked"):
             if getattr(a, name).runs() != getattr(b, name).runs():
                 yield f"{where}: iterations that are {name} differ"
-        if {s: i.runs() for s, i in a.seen.items()} != {s: i.runs() for s, i in b.seen.items()}:
+        if _seen(a) != _seen(b):
             yield f"{where}: iterations of series differ"
+
+
+def _seen(attempt: Attempt) -> dict[str, list[list[int]]]:
+    """Return the iterations of each series; one of which nothing was accepted has none."""
+    return {series: seen.runs() for series, seen in attempt.seen.items() if seen}
 
 
 def _audit_attempt(attempt: Attempt) -> Iterator[str]:

@@ -4,40 +4,108 @@ from __future__ import annotations
 
 import argparse
 import os
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from itertools import count
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tests.bench import load
 from tests.bench.ingest_bench import RUN, check_totals
 from tests.bench.load import Target
 from tests.bench.processes import cpu_seconds
-from tests.bench.workload import Shape
+from tests.bench.workload import PER_ITERATION, RANKS, Shape, build
 from tests.support.haproxy import HaProxy
 from tests.support.postgres import Postgres
 from tests.support.server import Server
 
+from rankfold.rules import RuleSet
+from rankfold.wire import Commit, Report
+from rankfold_service.http.decode import decode_report
+from rankfold_service.store import Arrival
+from rankfold_service.store.postgres.opening import open_store
+
 SHAPES = (Shape(1, "columns", 8_000), Shape(100, "columns", 4_000), Shape(1000, "columns", 640))
 REPLICAS = (1, 2, 4)
+# Of the reports that fill a store: after so many iterations they begin again, further on.
+ITERATIONS = 64 * 1000 // PER_ITERATION
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add what can be chosen."""
     parser.add_argument("--batch", type=int, help="only reports of so many partials")
     parser.add_argument("--replicas", type=int, help="only so many aggregators")
+    parser.add_argument(
+        "--history", type=int, help="in place of all that: reads with so many partials in the store"
+    )
 
 
 def run(
-    *, quick: bool = False, batch: int | None = None, replicas: int | None = None
+    *,
+    quick: bool = False,
+    batch: int | None = None,
+    replicas: int | None = None,
+    history: int | None = None,
 ) -> list[dict[str, Any]]:
     """Return a row for each number of aggregators and shape of report."""
     del quick  # each is measured once anyway
+    if history is not None:
+        return [_reads(history)]
     chosen = [shape for shape in SHAPES if batch in (None, shape.batch)]
     counts = [count for count in REPLICAS if replicas in (None, count)]
     with load.generator() as generator:
         return [_row(generator, shape, count) for shape in chosen for count in counts]
+
+
+def _reads(partials: int) -> dict[str, Any]:
+    """Fill a store and see how long reads take, as the first and as a later one."""
+    shape = Shape(1000, "columns", 64 * 64)
+    rules = RuleSet()
+    bodies = [request.partition(b"\r\n\r\n")[2] for request in build(shape, RUN).requests]
+    with Postgres(shared_buffers="256MB", max_wal_size="4GB") as postgres:
+        url = postgres.url(postgres.create_database())
+        with closing(open_store(url, rules)) as store:
+            sent = 0
+            started = time.perf_counter()
+            for turn in count():
+                for at in range(0, len(bodies), RANKS):
+                    reports = [decode_report(b, rules) for b in bodies[at : at + RANKS]]
+                    store.ingest([Arrival(_moved(r, turn), 1.0) for r in reports])
+                    sent += RANKS * shape.batch
+                    if sent >= partials:
+                        break
+                if sent >= partials:
+                    break
+            filling = time.perf_counter() - started
+        with Server(url) as server:
+            first, *later = [_timed(server) for _ in range(50)]
+        pages = postgres.execute("SELECT count(*) FROM page", database=url.rpartition("/")[2])
+        size = postgres.execute("SELECT pg_database_size(%s)", url.rpartition("/")[2])
+    return {
+        "partials": sent,
+        "filled, partials/s": round(sent / filling),
+        "first totals ms": round(1e3 * first, 1),
+        "later totals ms": round(1e3 * median(later), 1),
+        "pages": pages[0][0],
+        "bytes/partial": round(size[0][0] / sent, 1),
+    }
+
+
+def _moved(report: Report, turn: int) -> Report:
+    """Return a report of later iterations."""
+    by = turn * ITERATIONS
+    report.partials.iteration = [i + by for i in report.partials.iteration]
+    report.commits = [Commit(c.iteration + by, c.microbatches) for c in report.commits]
+    return report
+
+
+def _timed(server: Server) -> float:
+    started = time.perf_counter()
+    server.get(RUN, "totals")
+    return time.perf_counter() - started
 
 
 @contextmanager
