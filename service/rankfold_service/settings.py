@@ -71,7 +71,10 @@ class Settings:
         metadata=_how(_address, "HOST:PORT", "where to listen; port 0 takes a free one"),
     )
     store: str = field(
-        default="sqlite:///rankfold.db", metadata=_how(_store, "URL", "where runs are kept")
+        default="sqlite:///rankfold.db",
+        metadata=_how(
+            _store, "URL", "where runs are kept: sqlite:///PATH, postgresql://... or memory://"
+        ),
     )
     rules: Path | None = field(default=None, metadata=_how(_path, "FILE", "rules file (TOML)"))
     tokens: Path | None = field(

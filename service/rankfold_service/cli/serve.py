@@ -57,6 +57,7 @@ Each option is an environment variable too: RANKFOLD_<NAME>. An option wins.
 examples:
   rankfold serve
   rankfold serve --listen 0.0.0.0:9814 --store sqlite:////var/lib/rankfold/rankfold.db
+  rankfold serve --store postgresql://rankfold@db.example/rankfold
   rankfold serve --listen [::1]:0 --store memory:// --log-format text
 
 exit codes: 0 stopped, 1 failed, 2 wrong usage or a setting, file or store that cannot be used,
