@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from rankfold.errors import RankfoldError
+from rankfold.errors import NotFound, RankfoldError
 from rankfold.ledger import Ledger
 from rankfold.wire import Receipt, Report
 
@@ -93,3 +93,8 @@ class Store(Protocol):
     def close(self) -> None:
         """Make everything tidy for the next start; further calls are not allowed."""
         ...
+
+
+def no_run(project: str, run: str) -> NotFound:
+    """Return what every store says of a run that it does not know."""
+    return NotFound(f"no run {run!r} is known in project {project!r}")

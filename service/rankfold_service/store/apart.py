@@ -27,7 +27,7 @@ Cells = Iterable[tuple[int, Cell[Any]]]
 
 
 def pack_apart(page: Page) -> tuple[bytes, bytes]:
-    """Return a page as bytes without its contents, and its contents as bytes."""
+    """Return a page as bytes without its contents, and those as bytes, empty where none is kept."""
     folded = [
         [*page.commits.items()],
         [
@@ -41,7 +41,7 @@ def pack_apart(page: Page) -> tuple[bytes, bytes]:
         sorted(page.conflicts),
         [[s, pack_tokens(f.worst)] for s, f in page.table.series.items() if f.worst],
     ]
-    return _checked(encode(folded)), _checked(_contents(page))
+    return _checked(encode(folded)), _contents(page)
 
 
 def unpack_apart(folded: bytes, contents: bytes) -> Page:
@@ -64,6 +64,9 @@ def unpack_apart(folded: bytes, contents: bytes) -> Page:
 
 
 def _contents(page: Page) -> bytes:
+    crowded = any(cell.contents for of in (page.series, page.scalars) for cell in _cells(of))
+    if not crowded:
+        return b""
     rows = [*chain.from_iterable(cell.contents for cell in _cells(page.series))]
     columns: list[Sequence[Any]] = [*zip(*rows, strict=True)] if rows else [()] * 6
     head = encode(
@@ -73,14 +76,13 @@ def _contents(page: Page) -> bytes:
         ]
     )
     maxima = [math.nan if value is None else value for value in columns[4]]
-    return b"".join(
-        (
-            _SIZES.pack(len(rows), len(head)),
-            head,
-            little_endian(array("q", chain(*columns[:4]))).tobytes(),
-            little_endian(array("d", (*maxima, *columns[5]))).tobytes(),
-        )
+    parts = (
+        _SIZES.pack(len(rows), len(head)),
+        head,
+        little_endian(array("q", chain(*columns[:4]))).tobytes(),
+        little_endian(array("d", (*maxima, *columns[5]))).tobytes(),
     )
+    return _checked(b"".join(parts))
 
 
 def _fill(page: Page, data: bytes) -> None:

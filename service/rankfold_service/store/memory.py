@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rankfold.errors import NotFound, RankfoldError, RequestError
+from rankfold.errors import RankfoldError, RequestError
 from rankfold.facts import Facts
 from rankfold.ledger import KEPT_ITERATIONS, Ledger
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
-from rankfold_service.store import Arrival, Name
+from rankfold_service.store import Arrival, Name, no_run
 
 
 class MemoryStore:
@@ -64,7 +64,7 @@ class MemoryStore:
         """See `Store.run`."""
         ledger = self.ledgers.get((project, run))
         if ledger is None:
-            raise NotFound(f"no run {run!r} is known in project {project!r}")
+            raise no_run(project, run)
         return ledger
 
     def size(self) -> int:

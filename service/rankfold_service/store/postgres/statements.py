@@ -73,7 +73,7 @@ SELECT j.run_id, j.rank, j.version, j.records
 
 # Pages that are not here: of books whose head is not known, or that were let go of.
 FETCH_PAGES = """
-SELECT p.run_id, p.rank, p.attempt, p.iteration, p.folded, p.contents
+SELECT p.run_id, p.rank, p.attempt, p.iteration, p.folded, coalesce(c.contents, '')
   FROM unnest(%b::bigint[], %b::integer[], %b::integer[], %b::integer[], %b::bigint[])
     AS k (run_id, rank, attempt, iteration, version)
  CROSS JOIN LATERAL (
@@ -83,6 +83,10 @@ SELECT p.run_id, p.rank, p.attempt, p.iteration, p.folded, p.contents
        SELECT p.* FROM page p
         WHERE p.run_id = k.run_id AND p.attempt = k.attempt
           AND p.iteration = k.iteration AND p.rank = k.rank OFFSET 0) AS p
+  LEFT JOIN LATERAL (
+       SELECT c.contents FROM content c
+        WHERE c.run_id = k.run_id AND c.attempt = k.attempt
+          AND c.iteration = k.iteration AND c.rank = k.rank OFFSET 0) AS c ON true
 """
 
 # Either a commit adds to the journal of books ...
@@ -114,29 +118,39 @@ DELETE FROM journal j
 )
 
 SAVE_PAGES = """
-INSERT INTO page (run_id, rank, attempt, iteration, folded, contents)
-SELECT * FROM unnest(%b::bigint[], %b::integer[], %b::integer[], %b::integer[], %b::bytea[],
-                     %b::bytea[])
-ON CONFLICT (run_id, attempt, iteration, rank)
-DO UPDATE SET folded = excluded.folded, contents = excluded.contents
+INSERT INTO page (run_id, rank, attempt, iteration, folded)
+SELECT * FROM unnest(%b::bigint[], %b::integer[], %b::integer[], %b::integer[], %b::bytea[])
+ON CONFLICT (run_id, attempt, iteration, rank) DO UPDATE SET folded = excluded.folded
+"""
+
+SAVE_CONTENTS = """
+INSERT INTO content (run_id, rank, attempt, iteration, contents)
+SELECT * FROM unnest(%b::bigint[], %b::integer[], %b::integer[], %b::integer[], %b::bytea[])
+ON CONFLICT (run_id, attempt, iteration, rank) DO UPDATE SET contents = excluded.contents
 """
 
 FOLD_AWAY = """
-UPDATE page p SET contents = ''
-  FROM unnest(%b::bigint[], %b::integer[], %b::integer[], %b::integer[])
+DELETE FROM content c
+ USING unnest(%b::bigint[], %b::integer[], %b::integer[], %b::integer[])
     AS k (run_id, rank, attempt, iteration)
- WHERE p.run_id = k.run_id AND p.attempt = k.attempt
-   AND p.iteration = k.iteration AND p.rank = k.rank
+ WHERE c.run_id = k.run_id AND c.attempt = k.attempt
+   AND c.iteration = k.iteration AND c.rank = k.rank
 """
 
 # What a rank reported from an iteration on: who reads one mostly reads on.
 PAGES_OF_RANK = """
-SELECT iteration, folded, contents FROM page
- WHERE run_id = %b AND attempt = %b AND rank = %b AND iteration BETWEEN %b AND %b
+SELECT p.iteration, p.folded, coalesce(c.contents, '')
+  FROM page p
+  LEFT JOIN LATERAL (
+       SELECT c.contents FROM content c
+        WHERE c.run_id = p.run_id AND c.attempt = p.attempt
+          AND c.iteration = p.iteration AND c.rank = p.rank OFFSET 0) AS c ON true
+ WHERE p.run_id = %b AND p.attempt = %b AND p.rank = %b AND p.iteration BETWEEN %b AND %b
 """
 
+# For readers, who need no contents.
 PAGES = """
-SELECT rank, iteration, folded, contents FROM page
+SELECT rank, iteration, folded, ''::bytea FROM page
  WHERE run_id = %b AND attempt = %b AND iteration BETWEEN %b AND %b
 """
 
@@ -167,6 +181,7 @@ SELECT j.rank, j.version, j.records
 DELETE_RUN = (
     "SELECT FROM book WHERE run_id = %b ORDER BY rank FOR UPDATE",
     "DELETE FROM journal WHERE run_id = %b",
+    "DELETE FROM content WHERE run_id = %b",
     "DELETE FROM page WHERE run_id = %b",
     "DELETE FROM book WHERE run_id = %b",
     "DELETE FROM run WHERE id = %b",
@@ -174,7 +189,7 @@ DELETE_RUN = (
 
 SIZE = """
 SELECT pg_total_relation_size('run') + sum(pg_total_relation_size(part.relid))::bigint
-  FROM unnest(ARRAY['book', 'journal', 'page']::regclass[]) AS tables (id),
+  FROM unnest(ARRAY['book', 'journal', 'page', 'content']::regclass[]) AS tables (id),
        pg_partition_tree(tables.id) AS part
 """
 

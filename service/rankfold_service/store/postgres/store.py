@@ -14,12 +14,12 @@ from functools import partial
 from typing import TypeVar
 
 from rankfold import books
-from rankfold.errors import NotFound, RankfoldError, RequestError
+from rankfold.errors import RankfoldError, RequestError
 from rankfold.facts import Facts
 from rankfold.ledger import KEPT_ITERATIONS, Ledger
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
-from rankfold_service.store import Arrival, Name
+from rankfold_service.store import Arrival, Name, no_run
 from rankfold_service.store.pack import pack_facts
 from rankfold_service.store.postgres import statements as sql
 from rankfold_service.store.postgres.database import Connection, Cursor, Database, Row, columns
@@ -88,7 +88,7 @@ class PostgresStore:
         def forget(connection: Connection) -> None:
             row = connection.execute(sql.HOLD_RUN.encode(), [project, run]).fetchone()
             if row is None:
-                raise _unknown(project, run)
+                raise no_run(project, run)
             for statement in sql.DELETE_RUN:
                 connection.execute(statement.encode(), [row[0]])
 
@@ -250,10 +250,13 @@ class PostgresStore:
         """Write the tables of books, in place of their journal."""
         heads = [(*key, book.version + 1, book.head()) for key, book in due]
         pages = [(*key, *page) for key, book in due for page in book.changes()]
-        folded_away = [(*key, *place) for key, book in due for place in book.shelf.folded_away]
+        contents = [(*page[:4], page[5]) for page in pages if page[5]]
+        folded_away = [page[:4] for page in pages if not page[5]]
+        folded_away += [(*key, *place) for key, book in due for place in book.shelf.folded_away]
         self.database.send(sql.SAVE_BOOKS[0], *columns(heads, 4))
         self.database.send(sql.SAVE_BOOKS[1], *columns([key for key, _ in due], 2))
-        self.database.send(sql.SAVE_PAGES, *columns(pages, 6))
+        self.database.send(sql.SAVE_PAGES, *columns([page[:5] for page in pages], 5))
+        self.database.send(sql.SAVE_CONTENTS, *columns(contents, 5))
         self.database.send(sql.FOLD_AWAY, *columns(folded_away, 4))
 
     def _save_runs(self, runs: Iterable[KnownRun]) -> None:
@@ -272,7 +275,7 @@ class PostgresStore:
     def _hold(self, project: str, run: str) -> KnownRun:
         rows = self.database.rows(sql.HOLD_RUN, project, run)
         if not rows:
-            raise _unknown(project, run)
+            raise no_run(project, run)
         return self._runs.know((project, run), *rows[0])
 
     # -- reading ---------------------------------------------------------------------------
@@ -298,7 +301,7 @@ class PostgresStore:
             self._runs.drop(name)
             if found:  # deleted and begun anew: what was known of it is of no use
                 return self.run(project, run)
-            raise _unknown(project, run)
+            raise no_run(project, run)
         known = self._runs.know(name, *found[0])
         for rank, saved, head in heads:
             self._open_book(known, rank, saved, head)
@@ -344,7 +347,3 @@ def _name(report: Report) -> Name:
 
 def _version(book: KnownBook | None) -> int:
     return _NEVER_SEEN if book is None else book.version
-
-
-def _unknown(project: str, run: str) -> NotFound:
-    return NotFound(f"no run {run!r} is known in project {project!r}")

@@ -93,7 +93,10 @@ class _Pages:
 
     def flush(self) -> None:
         """Send what waits."""
-        self._connection.execute(sql.SAVE_PAGES.encode(), columns(self._rows, 6))
+        folded = [row[:5] for row in self._rows]
+        contents = [(*row[:4], row[5]) for row in self._rows if row[5]]
+        self._connection.execute(sql.SAVE_PAGES.encode(), columns(folded, 5))
+        self._connection.execute(sql.SAVE_CONTENTS.encode(), columns(contents, 5))
         self._rows.clear()
 
 

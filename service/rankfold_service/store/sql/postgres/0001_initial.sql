@@ -29,14 +29,23 @@ CREATE TABLE journal (
     PRIMARY KEY (run_id, rank, version)
 ) PARTITION BY HASH (run_id);
 
--- One iteration of one attempt as one rank reported it: commit, folds, and, as long as it is
--- new, its contents by microbatch.
+-- One iteration of one attempt as one rank reported it: commit and folds.
 CREATE TABLE page (
     run_id    bigint NOT NULL,
     attempt   integer NOT NULL,
     iteration integer NOT NULL,
     rank      integer NOT NULL,
     folded    bytea NOT NULL,
+    PRIMARY KEY (run_id, attempt, iteration, rank)
+) PARTITION BY HASH (run_id);
+
+-- What it reported by microbatch, as long as it is new: rows come and go, so their room is used
+-- again and again.
+CREATE TABLE content (
+    run_id    bigint NOT NULL,
+    attempt   integer NOT NULL,
+    iteration integer NOT NULL,
+    rank      integer NOT NULL,
     contents  bytea NOT NULL,
     PRIMARY KEY (run_id, attempt, iteration, rank)
 ) PARTITION BY HASH (run_id);
@@ -51,11 +60,13 @@ BEGIN
         EXECUTE format('CREATE TABLE journal_%s PARTITION OF journal '
             'FOR VALUES WITH (MODULUS 8, REMAINDER %s)', n, n);
         EXECUTE format('CREATE TABLE page_%s PARTITION OF page '
-            'FOR VALUES WITH (MODULUS 8, REMAINDER %s) WITH (fillfactor = 80)', n, n);
+            'FOR VALUES WITH (MODULUS 8, REMAINDER %s) WITH (fillfactor = 90)', n, n);
+        EXECUTE format('CREATE TABLE content_%s PARTITION OF content '
+            'FOR VALUES WITH (MODULUS 8, REMAINDER %s)', n, n);
         EXECUTE format('ALTER TABLE book_%s ALTER head SET STORAGE EXTERNAL', n);
         EXECUTE format('ALTER TABLE journal_%s ALTER records SET STORAGE EXTERNAL', n);
         EXECUTE format('ALTER TABLE page_%s ALTER folded SET STORAGE EXTERNAL', n);
-        EXECUTE format('ALTER TABLE page_%s ALTER contents SET STORAGE EXTERNAL', n);
+        EXECUTE format('ALTER TABLE content_%s ALTER contents SET STORAGE EXTERNAL', n);
     END LOOP;
 END $$;
 
