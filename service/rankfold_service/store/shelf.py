@@ -80,10 +80,13 @@ def page_of(data: bytes, run: str, attempt: int, iteration: int) -> Page:
 
 
 def shelve_old(ledgers: Iterable[Ledger]) -> Iterator[None]:
-    """Pack what changed and is not among the newest of its attempt, one page at each step."""
+    """Pack what changed, is complete and is not among the newest, one page at each step.
+
+    What is not complete yet is left where it is: a rank's next report would want it back.
+    """
     for attempt in [attempt for ledger in ledgers for attempt in ledger.attempts.values()]:
         for iteration in attempt.old_pages(HOT_ITERATIONS):
-            if attempt.held(iteration) is not None:
+            if attempt.held(iteration) is not None and iteration not in attempt.incomplete:
                 attempt.shelve(iteration)
                 yield
 

@@ -14,7 +14,6 @@ import time
 from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -37,8 +36,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger("rankfold.store")
 
 DEFAULT_CHECKPOINT_BYTES = 4 * 1024 * 1024
-# Packing one takes a millisecond, which all who wait for the commit wait for.
-PAGES_PER_COMMIT = 4
+# For how long old pages are packed after a commit: the next one waits for it.
+PACKING_SECONDS = 0.002
 # So that of many ranks the newest pages are not written again and again between few reports.
 WRITTEN_TIMES = 2
 
@@ -251,8 +250,10 @@ class SqliteStore(MemoryStore):
             return
         if self._shelving is None:
             self._shelving = shelve_old([self.ledgers[name] for name in self._changed])
-        for _ in islice(self._shelving, PAGES_PER_COMMIT):
-            pass
+        until = time.perf_counter() + PACKING_SECONDS
+        for _ in self._shelving:
+            if time.perf_counter() > until:
+                break
 
     def maintain(self) -> None:
         """See `Store.maintain`: keep the journal and SQLite's own log short."""
