@@ -38,8 +38,10 @@ _log = logging.getLogger("rankfold.store")
 DEFAULT_CHECKPOINT_BYTES = 4 * 1024 * 1024
 # For how long old pages are packed after a commit: the next one waits for it.
 PACKING_SECONDS = 0.002
-# So that of many ranks the newest pages are not written again and again between few reports.
+# So that of many ranks the newest pages are not written again and again between few reports,
+# within a bound: the longer the journal, the more there is in memory and for a start to replay.
 WRITTEN_TIMES = 2
+MOST_TIMES = 2
 
 
 class SqliteStore(MemoryStore):
@@ -289,7 +291,8 @@ class SqliteStore(MemoryStore):
         for name in self._changed:
             self._save_ledger(name, self.ledgers[name])
         execute("DELETE FROM journal")
-        self._checkpoint_due = max(self._checkpoint_bytes, WRITTEN_TIMES * self._written)
+        apart = min(WRITTEN_TIMES * self._written, MOST_TIMES * self._checkpoint_bytes)
+        self._checkpoint_due = max(self._checkpoint_bytes, apart)
 
     def _save_ledger(self, name: Name, ledger: Ledger) -> None:
         head = pack_ledger(ledger)

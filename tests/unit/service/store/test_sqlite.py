@@ -114,6 +114,21 @@ def test_log_stays_short_under_many_small_writes(path: Path) -> None:
     store.close()
 
 
+def test_journal_stays_bounded_under_nothing_but_new_runs(path: Path) -> None:
+    """However much each checkpoint writes, what a start has to replay does not grow with it."""
+    store = SqliteStore(path, RuleSet(), checkpoint_bytes=20_000)
+    longest = 0
+    for number in range(60):
+        rows = [partial(iteration=iteration, valid=number + 1) for iteration in range(100)]
+        store.ingest([Arrival(report(run=f"run-{number}", partials=rows), 1.0)])
+        store.maintain()
+        query = "SELECT coalesce(sum(length(records)), 0) FROM journal"
+        (waiting,) = store.file.connection.execute(query).fetchone()
+        longest = max(longest, waiting)
+    assert 10_000 < longest <= 40_000
+    store.close()
+
+
 def test_killed_store_answers_the_same_after_a_restart(path: Path, store: SqliteStore) -> None:
     """What was acknowledged is there although nothing was closed."""
     store.ingest([Arrival(batch(0), 1.0)])
