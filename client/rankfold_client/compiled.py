@@ -162,7 +162,9 @@ class Preparation:
             elif self._why:
                 log.info("comparisons stay eager: %s", self._why)
         except (OSError, subprocess.TimeoutExpired) as error:
-            self._stay_eager(error)
+            # Without its folder the process is ending, and nobody waits for kernels any more.
+            if Path(folder).exists():
+                self._stay_eager(error)
         finally:
             _remove(folder, os.getpid())
             self._over.set()

@@ -24,7 +24,7 @@ EPILOG = """\
 examples:
   rankfold migrate --store sqlite:////var/lib/rankfold/rankfold.db
   rankfold migrate --store postgresql://owner@db.example/rankfold
-  rankfold migrate --from sqlite:////var/lib/rankfold/rankfold.db --to postgresql://owner@db.example/rankfold
+  rankfold migrate --from sqlite:///rankfold.db --to postgresql://owner@db.example/rankfold
 
 exit codes: 0 done, 2 wrong usage, a store that is not there or must not be opened, or a target that
 has a run with other content, 4 the target cannot be written now
