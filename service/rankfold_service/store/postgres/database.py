@@ -168,7 +168,8 @@ class Database:
         for tried in range(1, TRIES + 1):
             try:
                 return self._transaction(begin, function)
-            except psycopg.Error as error:
+            except psycopg.Error as last:
+                error = _first(last)
                 if tried == TRIES or not ((self._lost(error) and tried == 1) or _collided(error)):
                     raise self.unavailable(error) from error
                 _log.warning("a transaction is run again: %s", _words(error))
@@ -219,6 +220,13 @@ class Database:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _first(error: psycopg.Error) -> psycopg.Error:
+    """Return what went wrong first: leaving a broken pipeline raises an error of its own."""
+    while isinstance(error.__context__, psycopg.Error):
+        error = error.__context__
+    return error
 
 
 def _collided(error: psycopg.Error) -> bool:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 
+import psycopg
+
 from rankfold.errors import StoreRefused, StoreUnavailable
 from rankfold.ledger import KEPT_ITERATIONS
 from rankfold.rules import RuleSet
@@ -46,10 +48,26 @@ def _waited_for(database: Database, rules: RuleSet, keep_iterations: int) -> Pos
         try:
             return PostgresStore(database, rules, keep_iterations=keep_iterations)
         except StoreUnavailable as error:
+            if (advice := _advice(error)) is not None:
+                raise StoreRefused(f"{error}: {advice}") from error
             if time.monotonic() > until:
                 raise StoreRefused(f"{error}: is it running, and may this user use it?") from error
             _log.warning("waiting for the store: %s", error)
             time.sleep(PAUSE_SECONDS)
+
+
+def _advice(error: StoreUnavailable) -> str | None:
+    """Say what to do about what does not heal by itself; None where waiting may help."""
+    # What a connection is refused for comes without a code: there only its words are left.
+    cause = error.__cause__
+    code = (cause.sqlstate or "") if isinstance(cause, psycopg.Error) else ""
+    if code == "42501":
+        return "run 'rankfold migrate' as the owner of its tables, and grant this user the rest"
+    if code == "3D000" or "does not exist" in str(error):
+        return "create it first, and see docs/postgresql.md"
+    if code.startswith("28") or "authentication failed" in str(error):
+        return "are the user and the password right?"
+    return None
 
 
 def transfer_into(url: str, source: Store) -> Iterator[Moved]:
