@@ -33,10 +33,6 @@ class Shelf(Protocol):
         """Keep a page that few reports will want again; memory lets go of it."""
         ...
 
-    def fold_away(self, attempt: int, iteration: int) -> bool:
-        """Fold away the contents of a page that is here; False where it has to be loaded first."""
-        ...
-
 
 class Attempt:
     """Everything known of one attempt.
@@ -271,7 +267,8 @@ class Attempt:
             touched: what has just changed and may have become complete.
             keep: how many of the newest iterations stay as they were reported, at least 1.
         """
-        if len(self.paged) <= keep:
+        # One rank alone cannot tell whether an iteration is complete.
+        if self.alone or len(self.paged) <= keep:
             return
         before, self.horizon = self.horizon, self.paged.at(len(self.paged) - keep)
         newly_old = map(self.paged.at, self.paged.within(before, self.horizon - 1))
@@ -281,9 +278,6 @@ class Attempt:
                 self._fold_away(iteration)
 
     def _fold_away(self, iteration: int) -> None:
-        shelf = self._shelf if iteration not in self._pages else None
-        if shelf is not None and shelf.fold_away(self.number, iteration):
-            return
         page = self.open_page(iteration)
         if page.fold_away():
             self.dirty.add(iteration)

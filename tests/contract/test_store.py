@@ -113,6 +113,26 @@ def test_store_forgets_a_deleted_run_and_starts_it_anew(store: Store) -> None:
     assert list(store.run("default", "run").latest.paged) == [3]
 
 
+@pytest.mark.parametrize("other", [False, True], ids=["incomplete", "complete"])
+def test_store_tells_a_contradiction_as_long_as_an_iteration_is_incomplete(
+    store: Store, other: bool
+) -> None:
+    """One rank far ahead of another is still held to its first word, and counted once."""
+    for iteration in range(40):
+        for rank in (0, 1) if other else (0,):
+            rows = [partial(iteration=iteration, microbatch=m) for m in (0, 1)]
+            done = [{"iteration": iteration, "microbatches": 2}]
+            take(store, report(rank=rank, world_size=2, partials=rows, commits=done))
+    assert store.run("default", "run").attempts[0].newest_complete() == (39 if other else None)
+    store.maintain()
+    changed = report(partials=[partial(valid=9)], world_size=2)
+    (receipt,) = take(store, changed)
+    assert receipt == Receipt(0, 0, 1) or (other and receipt == Receipt(0, 1, 0))
+    assert store.run("default", "run").totals("all").series[SERIES].partials == (
+        160 if other else 80
+    )
+
+
 def test_store_probe_and_maintain_change_no_answer(store: Store) -> None:
     """Housekeeping is not seen by readers."""
     take(store, report(partials=[partial()], commits=[{"iteration": 0, "microbatches": 1}]))

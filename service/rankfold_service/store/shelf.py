@@ -52,10 +52,6 @@ class PackedShelf:
         """See `Shelf.put`."""
         self._waiting[attempt, iteration] = pack_page(page)
 
-    def fold_away(self, attempt: int, iteration: int) -> bool:
-        """See `Shelf.fold_away`: a page is packed whole, so it has to be loaded."""
-        return False
-
     def packed(self, attempt: Attempt, iteration: int) -> bytes:
         """Return the bytes of a page that the table does not have yet, as it is now."""
         page = attempt.held(iteration)

@@ -114,14 +114,9 @@ def ledger_of(*reports: Report, rules: RuleSet | None = None) -> Ledger:
 
 
 class Shelf:
-    """A fake of where pages are kept: saves copies, loads copies, counts the loads.
+    """A fake of where pages are kept: saves copies, loads copies, counts the loads."""
 
-    Args:
-        folds_away: it can fold pages away without loading them.
-    """
-
-    def __init__(self, *, folds_away: bool = False) -> None:
-        self.folds_away = folds_away
+    def __init__(self) -> None:
         self.pages: dict[tuple[int, int], bytes] = {}
         self.loads = 0
 
@@ -138,14 +133,6 @@ class Shelf:
     def put(self, attempt: int, iteration: int, page: Page) -> None:
         """Keep a copy of a page."""
         self.pages[attempt, iteration] = pickle.dumps(page)
-
-    def fold_away(self, attempt: int, iteration: int) -> bool:
-        """Fold pages away here, where nobody has to load them, if that is wanted."""
-        if self.folds_away:
-            page = pickle.loads(self.pages[attempt, iteration])  # noqa: S301 - our own bytes
-            page.fold_away()
-            self.pages[attempt, iteration] = pickle.dumps(page)
-        return self.folds_away
 
     def save(self, ledger: Ledger, keep: int = 0) -> None:
         """Save what changed and make the ledger forget it."""

@@ -10,7 +10,7 @@ from rankfold.fold import Fold, Place, ScalarFold
 from rankfold.page import GLOBAL, Page
 from rankfold.rules import Rule
 from rankfold.scope import Gains
-from unit.core.builders import SERIES, Shelf, dirty, ledger_of, partial, plain, report
+from unit.core.builders import Shelf, dirty, ledger_of, partial, plain, report
 
 
 def new_attempt() -> Attempt:
@@ -149,21 +149,3 @@ def test_attempt_keeps_what_is_complete_when_its_size_is_what_reported() -> None
         report(0, world_size=2),
     )
     assert ledger.attempts[0].newest_complete() == 0
-
-
-@pytest.mark.parametrize("folds_away", [False, True])
-def test_attempt_folds_away_what_is_not_in_memory(folds_away: bool) -> None:
-    """Where pages are kept may do it itself, so that nobody loads them; the outcome is the same."""
-    shelf = Shelf(folds_away=folds_away)
-    ledger = shelf.ledger()
-    for iteration in range(4):
-        rows = [partial(iteration), partial(iteration, 1)]
-        done = [(iteration, 2)]
-        ledger.apply(report(partials=rows, commits=done, world_size=1), 1.0, keep=2)
-        shelf.save(ledger)
-    loads, attempt = shelf.loads, ledger.attempts[0]
-    kept = [
-        [len(cell.contents) for cell in attempt.page(i).series[SERIES].values()] for i in range(4)
-    ]
-    assert kept == [[0], [0], [2], [2]]
-    assert loads == (0 if folds_away else 2)

@@ -50,10 +50,6 @@ class Shared:
         pages = [part.page(iteration) for part in parts if part and iteration in part.paged]
         return books.gather_pages(pages)
 
-    def fold_away(self, attempt: int, iteration: int) -> bool:
-        """Readers change nothing."""
-        raise AssertionError((attempt, iteration))
-
     def put(self, attempt: int, iteration: int, page: Page) -> None:
         """Readers change nothing."""
         raise AssertionError((attempt, iteration, page))

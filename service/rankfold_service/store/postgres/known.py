@@ -49,7 +49,6 @@ class BookShelf:
         self._read = read
         self.fetched: dict[Place, Packed] = {}
         self._waiting: dict[Place, Packed] = {}
-        self.folded_away: set[Place] = set()
 
     def load(self, attempt: int, iteration: int) -> Page:
         """See `Shelf.load`.
@@ -63,21 +62,11 @@ class BookShelf:
             if place not in self.fetched:
                 self.fetched.update(self._read(*place))
             packed = self.fetched[place]
-        page = page_of(packed, self._what, *place)
-        if place in self.folded_away:
-            page.fold_away()
-        return page
+        return page_of(packed, self._what, *place)
 
     def put(self, attempt: int, iteration: int, page: Page) -> None:
         """See `Shelf.put`."""
         self._waiting[attempt, iteration] = pack_apart(page)
-
-    def fold_away(self, attempt: int, iteration: int) -> bool:
-        """See `Shelf.fold_away`: the table drops contents without anybody reading them."""
-        if (attempt, iteration) in self._waiting:
-            return False
-        self.folded_away.add((attempt, iteration))
-        return True
 
     def packed(self, attempt: Attempt, iteration: int) -> Packed:
         """Return a page that has changed since the table was written, as it is now."""
@@ -88,7 +77,6 @@ class BookShelf:
         """Note that the table has everything."""
         self.fetched.clear()
         self._waiting.clear()
-        self.folded_away.clear()
 
 
 def page_of(packed: Packed, what: str, attempt: int, iteration: int) -> Page:
@@ -220,6 +208,7 @@ class KnownRun:
         written: the ranks whose books the transaction that goes on writes, and whether to the
             tables.
         learned: whether it writes the facts.
+        folded: by attempt, of how many of its oldest iterations contents were folded away.
     """
 
     name: Name
@@ -230,6 +219,7 @@ class KnownRun:
     gathered: Ledger | None = None
     written: dict[int, bool] = field(default_factory=dict)
     learned: bool = False
+    folded: dict[int, int] = field(default_factory=dict)
 
     def renew(self, version: int, facts: bytes) -> None:
         """Take newer facts; what was known stays true, so the books go on with them."""
@@ -246,6 +236,23 @@ class KnownRun:
         self.written.clear()
         self.learned = False
         self.gathered = None
+
+    def newly_old(self, ledger: Ledger, keep: int) -> list[tuple[int, int, int, list[int]]]:
+        """Return of which attempts contents are to be folded away, as the statement takes it.
+
+        Args:
+            ledger: of the whole run: no rank alone can tell whether an iteration is complete.
+            keep: of how many of the newest iterations the contents stay known.
+        """
+        found = []
+        for number, attempt in ledger.attempts.items():
+            count = len(attempt.paged)
+            # A few at a time: each look at them costs a statement.
+            if count >= self.folded.get(number, 0) + 2 * keep:
+                self.folded[number] = count - keep
+                horizon = attempt.paged.at(count - keep)
+                found.append((self.id, number, horizon, sorted(attempt.incomplete)))
+        return found
 
     def ledgers(self, ranks: Iterable[int]) -> dict[int, Ledger]:
         """Return the books of some ranks."""
@@ -323,3 +330,11 @@ class KnownRuns:
             if count <= MOST_BOOKS:
                 break
             count -= len(self._runs.pop(name).books)
+
+
+class MustHold(Exception):
+    """Some runs have to be held for what was to be done: it begins again."""
+
+    def __init__(self, names: set[Name]) -> None:
+        super().__init__(names)
+        self.names = names

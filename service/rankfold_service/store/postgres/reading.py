@@ -45,10 +45,6 @@ class GatheredShelf:
         """See `Shelf.put`: nobody does that here."""
         raise TypeError("what is gathered is for reading")
 
-    def fold_away(self, attempt: int, iteration: int) -> NoReturn:
-        """See `Shelf.fold_away`: nobody does that here."""
-        raise TypeError("what is gathered is for reading")
-
     def _read(self, attempt: int, iterations: range) -> dict[Place, Page]:
         known = self._run.books
         bounds = (iterations[0], iterations[-1])

@@ -129,12 +129,10 @@ SELECT * FROM unnest(%b::bigint[], %b::integer[], %b::integer[], %b::integer[], 
 ON CONFLICT (run_id, attempt, iteration, rank) DO UPDATE SET contents = excluded.contents
 """
 
+# The contents of old iterations, but for those that are not complete.
 FOLD_AWAY = """
-DELETE FROM content c
- USING unnest(%b::bigint[], %b::integer[], %b::integer[], %b::integer[])
-    AS k (run_id, rank, attempt, iteration)
- WHERE c.run_id = k.run_id AND c.attempt = k.attempt
-   AND c.iteration = k.iteration AND c.rank = k.rank
+DELETE FROM content
+ WHERE run_id = %b AND attempt = %b AND iteration < %b AND iteration <> ALL (%b::integer[])
 """
 
 # What a rank reported from an iteration on: who reads one mostly reads on.

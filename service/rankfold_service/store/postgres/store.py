@@ -23,7 +23,14 @@ from rankfold_service.store import Arrival, Name, no_run
 from rankfold_service.store.pack import pack_facts
 from rankfold_service.store.postgres import statements as sql
 from rankfold_service.store.postgres.database import Connection, Cursor, Database, Row, columns
-from rankfold_service.store.postgres.known import KnownBook, KnownRun, KnownRuns, Packed, Place
+from rankfold_service.store.postgres.known import (
+    KnownBook,
+    KnownRun,
+    KnownRuns,
+    MustHold,
+    Packed,
+    Place,
+)
 from rankfold_service.store.postgres.reading import GatheredShelf
 from rankfold_service.store.postgres.schema import migrations, prepare
 from rankfold_service.store.record import Entry, pack
@@ -32,7 +39,6 @@ T = TypeVar("T")
 # (id of a run, rank)
 Key = tuple[int, int]
 
-# How many iterations of a rank come with one that is asked for.
 READ_AHEAD = 64
 _NEVER_SEEN = -1
 
@@ -58,6 +64,8 @@ class PostgresStore:
         self.rules = rules
         self.keep_iterations = keep_iterations
         self._runs = KnownRuns(rules)
+        # Whose contents to fold away, as the statement takes it.
+        self._old: list[tuple[int, int, int, list[int]]] = []
         prepare(database, migrations())
 
     # -- writing ---------------------------------------------------------------------------
@@ -68,7 +76,7 @@ class PostgresStore:
         while True:
             try:
                 return self._commit(partial(self._take, arrivals, held))
-            except _MustHold as more:
+            except MustHold as more:
                 held |= more.names
 
     def finish(self, project: str, run: str, attempt: int) -> None:
@@ -123,7 +131,7 @@ class PostgresStore:
         self._find_runs([name for name in names if self._runs.get(name) is None])
         news = {_name(a.report) for a in arrivals if self._is_news(a.report)}.difference(held)
         if news:
-            raise _MustHold(news)
+            raise MustHold(news)
         self._hold_books([a.report for a in arrivals], held)
         outcomes = [self._outcome(arrival) for arrival in arrivals]
         self._save(held)
@@ -172,7 +180,7 @@ class PostgresStore:
             names = {wanted[key].name for key in missing}
             for name in names:
                 self._runs.drop(name)
-            raise _MustHold(names)
+            raise MustHold(names)
         self._runs.change(run.name for run in wanted.values())
         for run_id, version, facts in news.fetchall():
             runs[run_id].renew(version, facts)
@@ -251,13 +259,10 @@ class PostgresStore:
         heads = [(*key, book.version + 1, book.head()) for key, book in due]
         pages = [(*key, *page) for key, book in due for page in book.changes()]
         contents = [(*page[:4], page[5]) for page in pages if page[5]]
-        folded_away = [page[:4] for page in pages if not page[5]]
-        folded_away += [(*key, *place) for key, book in due for place in book.shelf.folded_away]
         self.database.send(sql.SAVE_BOOKS[0], *columns(heads, 4))
         self.database.send(sql.SAVE_BOOKS[1], *columns([key for key, _ in due], 2))
         self.database.send(sql.SAVE_PAGES, *columns([page[:5] for page in pages], 5))
         self.database.send(sql.SAVE_CONTENTS, *columns(contents, 5))
-        self.database.send(sql.FOLD_AWAY, *columns(folded_away, 4))
 
     def _save_runs(self, runs: Iterable[KnownRun]) -> None:
         """Write what was learned of runs; one of which no report was good is not there."""
@@ -309,6 +314,7 @@ class PostgresStore:
             known.books[rank].enter(version, records)
         if heads or known.gathered is None:
             known.gathered = self._gather(known)
+            self._old += known.newly_old(known.gathered, self.keep_iterations)
         self._runs.bound()
         return known.gathered
 
@@ -325,20 +331,15 @@ class PostgresStore:
         return int(size)
 
     def maintain(self) -> None:
-        """See `Store.maintain`: lets go of the moment that was read."""
+        """See `Store.maintain`: ends the moment that was read, and drops what it showed as old."""
         self.database.end_reading()
+        old, self._old = self._old, []
+        if old:
+            self.database.write(lambda: [self.database.send(sql.FOLD_AWAY, *each) for each in old])
 
     def close(self) -> None:
         """See `Store.close`."""
         self.database.close()
-
-
-class _MustHold(Exception):
-    """Some runs have to be held for what was to be done: it begins again."""
-
-    def __init__(self, names: set[Name]) -> None:
-        super().__init__(names)
-        self.names = names
 
 
 def _name(report: Report) -> Name:

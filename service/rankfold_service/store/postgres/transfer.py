@@ -113,7 +113,3 @@ class _Shelf:
     def put(self, attempt: int, iteration: int, page: Page) -> None:
         """See `Shelf.put`."""
         self._put(attempt, iteration, page)
-
-    def fold_away(self, attempt: int, iteration: int) -> bool:
-        """See `Shelf.fold_away`: pages are moved as they are."""
-        return False
