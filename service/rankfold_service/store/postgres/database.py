@@ -64,6 +64,10 @@ class Database:
     Args:
         url: as libpq takes it.
 
+    Attributes:
+        name: what an error calls it.
+        connected: is called whenever a connection was made.
+
     Raises:
         ConfigurationError: the URL cannot be understood.
     """
@@ -77,6 +81,7 @@ class Database:
         self._conninfo = make_conninfo(url, **rest)
         place = f"{given.get('host', 'localhost')}:{given.get('port', 5432)}"
         self.name = f"PostgreSQL database {given.get('dbname', '')!r} at {place}"
+        self.connected: Callable[[], None] = lambda: None
         self._connection: Connection | None = None
         self._reading = False
         self._watchdog = Watchdog(SILENCE_SECONDS)
@@ -194,15 +199,17 @@ class Database:
 
     def _connect(self) -> Connection:
         if self._connection is None:
-            self._connection = psycopg.connect(self._conninfo, autocommit=True)
-            if self._is_pooled():
-                self._connection.prepare_threshold = None
+            connection = psycopg.connect(self._conninfo, autocommit=True)
+            try:
+                with self._watchdog.over(connection.fileno()):
+                    if _is_pooled(connection):
+                        connection.prepare_threshold = None
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+            self.connected()
         return self._connection
-
-    def _is_pooled(self) -> bool:
-        """Whether a pooler stands between: what answers is not the process that greeted us."""
-        ((answers,),) = self._connect().execute("SELECT pg_backend_pid()").fetchall()
-        return bool(answers != self._connect().info.backend_pid)
 
     def _roll_back(self) -> None:
         """End the transaction; a connection that cannot even do that is given up."""
@@ -220,6 +227,12 @@ class Database:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _is_pooled(connection: Connection) -> bool:
+    """Whether a pooler stands between: what answers is not the process that greeted us."""
+    ((answers,),) = connection.execute("SELECT pg_backend_pid()").fetchall()
+    return bool(answers != connection.info.backend_pid)
 
 
 def _first(error: psycopg.Error) -> psycopg.Error:

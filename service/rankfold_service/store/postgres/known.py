@@ -222,10 +222,17 @@ class KnownRun:
     folded: dict[int, int] = field(default_factory=dict)
 
     def renew(self, version: int, facts: bytes) -> None:
-        """Take newer facts; what was known stays true, so the books go on with them."""
+        """Take newer facts; what was known stays true, so the books go on with them.
+
+        Raises:
+            StoreUnavailable: the bytes are damaged.
+        """
         if version != self.version:
+            try:
+                self.facts.become(unpack_facts(facts, self.facts.rules))
+            except DAMAGE as error:
+                raise StoreUnavailable(f"run {self.name[1]!r} is damaged: restore it") from error
             self.version = version
-            self.facts.become(unpack_facts(facts, self.facts.rules))
             self.gathered = None
 
     def settle(self) -> None:
@@ -301,6 +308,10 @@ class KnownRuns:
         """Forget a run."""
         self._runs.pop(name, None)
 
+    def clear(self) -> None:
+        """Forget all runs: another server may answer now, and have less than was known."""
+        self._runs.clear()
+
     def change(self, names: Iterable[Name]) -> None:
         """Note that the transaction that goes on may change these."""
         self._changing.update(names)
@@ -336,5 +347,4 @@ class MustHold(Exception):
     """Some runs have to be held for what was to be done: it begins again."""
 
     def __init__(self, names: set[Name]) -> None:
-        super().__init__(names)
         self.names = names

@@ -1,17 +1,41 @@
-"""The pages of all ranks of a run, read from the shared store as one."""
+"""What readers fetch of a run from the shared store: its news, and its ranks' pages as one."""
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from rankfold.books import gather_pages
 from rankfold.page import Page
-from rankfold_service.store.postgres.database import Database
+from rankfold_service.store import Name
+from rankfold_service.store.postgres import statements as sql
+from rankfold_service.store.postgres.database import Database, Row, columns
 from rankfold_service.store.postgres.known import KnownRun, Place
-from rankfold_service.store.postgres.statements import PAGES
 
 # How many pages of ranks come at once where iterations are read one after the other.
 MOST_AT_ONCE = 4096
+
+
+class News(NamedTuple):
+    """What of a run is newer than what is known of it, as rows.
+
+    Attributes:
+        run: its id, version and facts; nothing where there is no such run.
+        heads: of each rank with newer books the version of its tables, and the head if it is new.
+        journal: rank, version and records, by these.
+    """
+
+    run: list[Row]
+    heads: list[Row]
+    journal: list[Row]
+
+
+def fetch_news(database: Database, name: Name, known: KnownRun | None) -> News:
+    """Fetch what of a run is newer than what is known of it, in one round trip."""
+    seen = [(rank, book.version) for rank, book in known.books.items()] if known else []
+    run = database.send(sql.READ_RUN, *name)
+    heads = database.send(sql.READ_BOOKS, *columns(seen, 2), *name)
+    journal = database.send(sql.READ_JOURNAL, *columns(seen, 2), *name)
+    return News(run.fetchall(), heads.fetchall(), journal.fetchall())
 
 
 class GatheredShelf:
@@ -48,7 +72,7 @@ class GatheredShelf:
     def _read(self, attempt: int, iterations: range) -> dict[Place, Page]:
         known = self._run.books
         bounds = (iterations[0], iterations[-1])
-        for rank, at, *page in self._database.rows(PAGES, self._run.id, attempt, *bounds):
+        for rank, at, *page in self._database.rows(sql.PAGES, self._run.id, attempt, *bounds):
             known[rank].shelf.fetched[attempt, at] = (page[0], page[1])
         parts = [book.ledger.attempts.get(attempt) for book in known.values()]
         found = {}

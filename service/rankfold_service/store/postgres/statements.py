@@ -129,10 +129,16 @@ SELECT * FROM unnest(%b::bigint[], %b::integer[], %b::integer[], %b::integer[], 
 ON CONFLICT (run_id, attempt, iteration, rank) DO UPDATE SET contents = excluded.contents
 """
 
-# The contents of old iterations, but for those that are not complete.
+# The contents of old iterations, but for those that are not complete. It does not wait for who
+# writes to one of them, so that the two cannot wait for each other.
 FOLD_AWAY = """
-DELETE FROM content
- WHERE run_id = %b AND attempt = %b AND iteration < %b AND iteration <> ALL (%b::integer[])
+DELETE FROM content c
+ USING (SELECT run_id, attempt, iteration, rank FROM content
+         WHERE run_id = %b AND attempt = %b AND iteration < %b
+           AND iteration <> ALL (%b::integer[])
+           FOR UPDATE SKIP LOCKED) AS old
+ WHERE c.run_id = old.run_id AND c.attempt = old.attempt
+   AND c.iteration = old.iteration AND c.rank = old.rank
 """
 
 # What a rank reported from an iteration on: who reads one mostly reads on.
@@ -191,4 +197,14 @@ SELECT pg_total_relation_size('run') + sum(pg_total_relation_size(part.relid))::
        pg_partition_tree(tables.id) AS part
 """
 
-PROBE = "UPDATE probe SET at = now()"
+# A row that is there is written over without more room on the disk, which reports need: a sort
+# that does not fit into memory needs it too, and leaves nothing behind.
+PROBE = (
+    "UPDATE probe SET at = now()",
+    "SELECT set_config('work_mem', '64kB', true), set_config('temp_tablespaces', '', true)",
+    """
+SELECT count(*)
+  FROM (SELECT (repeat('x', 8192) || n) COLLATE "C" AS filling FROM generate_series(1, 64) AS n
+         ORDER BY filling DESC OFFSET 0) AS sorted
+""",
+)

@@ -22,7 +22,7 @@ from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival, Name, no_run
 from rankfold_service.store.pack import pack_facts
 from rankfold_service.store.postgres import statements as sql
-from rankfold_service.store.postgres.database import Connection, Cursor, Database, Row, columns
+from rankfold_service.store.postgres.database import Connection, Cursor, Database, columns
 from rankfold_service.store.postgres.known import (
     KnownBook,
     KnownRun,
@@ -31,7 +31,7 @@ from rankfold_service.store.postgres.known import (
     Packed,
     Place,
 )
-from rankfold_service.store.postgres.reading import GatheredShelf
+from rankfold_service.store.postgres.reading import GatheredShelf, News, fetch_news
 from rankfold_service.store.postgres.schema import migrations, prepare
 from rankfold_service.store.record import Entry, pack
 
@@ -40,7 +40,6 @@ T = TypeVar("T")
 Key = tuple[int, int]
 
 READ_AHEAD = 64
-_NEVER_SEEN = -1
 
 
 class PostgresStore:
@@ -64,6 +63,7 @@ class PostgresStore:
         self.rules = rules
         self.keep_iterations = keep_iterations
         self._runs = KnownRuns(rules)
+        database.connected = self._runs.clear
         # Whose contents to fold away, as the statement takes it.
         self._old: list[tuple[int, int, int, list[int]]] = []
         prepare(database, migrations())
@@ -105,7 +105,7 @@ class PostgresStore:
 
     def probe(self) -> None:
         """See `Store.probe`."""
-        self.database.write(lambda: self.database.send(sql.PROBE))
+        self.database.write(lambda: [self.database.send(statement) for statement in sql.PROBE])
 
     def _commit(self, function: Callable[[], T]) -> T:
         """Run a function in a transaction; what is remembered changes only if it commits."""
@@ -292,27 +292,27 @@ class PostgresStore:
     def run(self, project: str, run: str) -> Ledger:
         """See `Store.run`; all of it is of one moment."""
         name = (project, run)
+        news = self.database.read(lambda: fetch_news(self.database, name, self._runs.get(name)))
         known = self._runs.get(name)
-        seen = [(rank, book.version) for rank, book in known.books.items()] if known else []
-
-        def find() -> tuple[list[Row], list[Row], list[Row]]:
-            found = self.database.send(sql.READ_RUN, *name)
-            heads = self.database.send(sql.READ_BOOKS, *columns(seen, 2), *name)
-            journal = self.database.send(sql.READ_JOURNAL, *columns(seen, 2), *name)
-            return found.fetchall(), heads.fetchall(), journal.fetchall()
-
-        found, heads, journal = self.database.read(find)
-        if not found or (known is not None and known.id != found[0][0]):
+        if not news.run or (known is not None and known.id != news.run[0][0]):
             self._runs.drop(name)
-            if found:  # deleted and begun anew: what was known of it is of no use
+            if news.run:  # deleted and begun anew: what was known of it is of no use
                 return self.run(project, run)
             raise no_run(project, run)
-        known = self._runs.know(name, *found[0])
-        for rank, saved, head in heads:
+        try:
+            return self._renew(name, news)
+        except BaseException:
+            self._runs.drop(name)  # half of the news may have been entered
+            raise
+
+    def _renew(self, name: Name, news: News) -> Ledger:
+        """Bring what is known of a run up to date and return what readers see of it."""
+        known = self._runs.know(name, *news.run[0])
+        for rank, saved, head in news.heads:
             self._open_book(known, rank, saved, head)
-        for rank, version, records in journal:
+        for rank, version, records in news.journal:
             known.books[rank].enter(version, records)
-        if heads or known.gathered is None:
+        if news.heads or known.gathered is None:
             known.gathered = self._gather(known)
             self._old += known.newly_old(known.gathered, self.keep_iterations)
         self._runs.bound()
@@ -347,4 +347,4 @@ def _name(report: Report) -> Name:
 
 
 def _version(book: KnownBook | None) -> int:
-    return _NEVER_SEEN if book is None else book.version
+    return -1 if book is None else book.version

@@ -61,9 +61,9 @@ class Watchdog:
 
 def _shut(file: int) -> None:
     """Make who waits at a socket see its end; it stays theirs to close."""
-    connection = socket.socket(fileno=file)
-    try:
-        with contextlib.suppress(OSError):  # it has just ended by itself
+    with contextlib.suppress(OSError):  # it has just ended by itself
+        connection = socket.socket(fileno=file)
+        try:
             connection.shutdown(socket.SHUT_RDWR)
-    finally:
-        connection.detach()
+        finally:
+            connection.detach()
