@@ -22,6 +22,7 @@ from unit.core.builders import partial, report
 pytestmark = needs_postgres
 
 ADDITIVE = migration(
+    2,
     "0002_more",
     """
 ALTER TABLE run ADD COLUMN note text NOT NULL DEFAULT '';
@@ -30,7 +31,9 @@ ALTER TABLE journal ADD COLUMN size integer;
 CREATE INDEX ON book (version);
 """,
 )
-BREAKING = migration("0002_other", "-- needs programs of schema 2\nALTER TABLE probe ADD x integer")
+BREAKING = migration(
+    2, "0002_other", "-- needs programs of schema 2\nALTER TABLE probe ADD x integer"
+)
 
 
 @pytest.fixture

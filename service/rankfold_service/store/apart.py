@@ -16,7 +16,7 @@ from rankfold.iterations import Iterations
 from rankfold.microbatches import Microbatches
 from rankfold.page import Cell, Conflict, Page
 from rankfold.rules import Rule
-from rankfold_service.store.columns import encode, little_endian
+from rankfold_service.store.columns import encode, little_endian, split
 from rankfold_service.store.folds import pack_tokens, unpack_tokens
 
 _CHECKSUM = struct.Struct("<I")
@@ -122,20 +122,14 @@ def _cell(fold: Any, known: Any) -> Cell[Any]:
     return cell
 
 
-def _exact(value: int) -> tuple[int, int]:
-    """Return an exact sum as an odd number and a power of two: it ends in many zeros."""
-    shift = max((value & -value).bit_length() - 1, 0)
-    return value >> shift, shift
-
-
 def _sum(exact: Sequence[int]) -> int:
     return exact[0] << exact[1]
 
 
 def _fold(fold: Fold) -> list[Any]:
     moments = fold.moments
-    extra = moments and (moments.positions, _exact(moments.sum), _exact(moments.sum_sq))
-    plain = [*fold[:4], _exact(fold.sum), fold.max, fold.min, extra, fold.ulp_max, fold.total]
+    extra = moments and (moments.positions, split(moments.sum), split(moments.sum_sq))
+    plain = [*fold[:4], split(fold.sum), fold.max, fold.min, extra, fold.ulp_max, fold.total]
     return [*plain, pack_tokens(fold.worst)] if fold.worst else plain
 
 
@@ -161,7 +155,7 @@ def _unfold(plain: list[Any]) -> Fold:
 
 
 def _scalar_fold(fold: ScalarFold) -> list[Any]:
-    return [*fold[:3], _exact(fold.sum), _exact(fold.weighted), *fold[5:]]
+    return [*fold[:3], split(fold.sum), split(fold.weighted), *fold[5:]]
 
 
 def _unscalar(plain: list[Any]) -> ScalarFold:

@@ -46,9 +46,14 @@ def exact(values: Sequence[int]) -> bytes:
 
     A sum is over a thousand bits long and ends in zeros: doubles have at most 53 others.
     """
-    shifts = [max((value & -value).bit_length() - 1, 0) for value in values]
-    odd = [value >> shift for value, shift in zip(values, shifts, strict=True)]
+    odd, shifts = zip(*map(split, values), strict=True) if values else ((), ())
     return integers(odd) + integers(shifts)
+
+
+def split(value: int) -> tuple[int, int]:
+    """Return an exact sum as an odd part, or 0, and a power of two."""
+    shift = max((value & -value).bit_length() - 1, 0)
+    return value >> shift, shift
 
 
 def _column(codes: str, values: Sequence[Any]) -> bytes:

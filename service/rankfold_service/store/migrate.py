@@ -6,12 +6,12 @@ import contextlib
 import os
 import sqlite3
 from dataclasses import dataclass
-from importlib import resources
 from pathlib import Path
 
 from rankfold.errors import StoreRefused
 from rankfold_service.store.disk import check_leftovers, check_place, lock, sync_folder
 from rankfold_service.store.schema_1 import head_of_schema_1, page_of_schema_1
+from rankfold_service.store.scripts import scripts
 
 # In the file's header, so that another program's database is never taken for ours: "RKFD".
 APPLICATION_ID = 0x524B4644
@@ -31,9 +31,7 @@ class Migration:
 
 def migrations() -> list[Migration]:
     """Return all steps that this version knows, ascending."""
-    folder = resources.files("rankfold_service.store") / "sql" / "sqlite"
-    files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
-    return [Migration(int(f.name[:4]), f.name.removesuffix(".sql"), f.read_text()) for f in files]
+    return [Migration(*script) for script in scripts("sqlite")]
 
 
 def connect(path: Path) -> sqlite3.Connection:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Generic, TypeVar
 
 from rankfold.attempt import Attempt
 from rankfold.errors import StoreUnavailable
 from rankfold.ledger import Ledger
 from rankfold.page import Page
-from rankfold_service.store.pack import pack_page, unpack_page
+from rankfold_service.store.record import DamagedRecord
 
+T = TypeVar("T")
 Place = tuple[int, int]
-
-# What bytes that were not packed here are found out by.
-DAMAGE = (zlib.error, struct.error, ValueError, LookupError, TypeError)
 
 # Ranks are seldom further apart; what is older is read again when it is needed.
 HOT_ITERATIONS = 2
@@ -23,21 +23,52 @@ HOT_ITERATIONS = 2
 MOST_CELLS_KEPT = 50_000
 
 
-class PackedShelf:
+# What bytes that were not packed here are found out by.
+_DAMAGE = (DamagedRecord, zlib.error, struct.error, ValueError, LookupError, TypeError)
+
+
+@contextmanager
+def undamaged(what: str, where: str = "") -> Iterator[None]:
+    """Unpack within what the store has.
+
+    Args:
+        what: whose it is.
+        where: at which place of it, in words.
+
+    Raises:
+        StoreUnavailable: the bytes are damaged.
+    """
+    try:
+        yield
+    except _DAMAGE as error:
+        raise StoreUnavailable(f"{what} is damaged{where}: restore the store") from error
+
+
+class PackedShelf(Generic[T]):
     """A `rankfold.attempt.Shelf` in front of a table of packed pages.
 
     Pages whose contents were folded away are packed when they come, a few with each report,
     so that bringing the tables up to date has only the newest ones left to pack.
 
     Args:
-        run: what an error calls the run and its store.
-        read: returns the bytes that the table has for an (attempt, iteration).
+        what: whose pages they are, in an error's words.
+        read: returns what the table has for an (attempt, iteration).
+        pack: makes of a page what the table keeps.
+        unpack: makes a page of it again.
     """
 
-    def __init__(self, run: str, read: Callable[[int, int], bytes]) -> None:
-        self._run = run
+    def __init__(
+        self,
+        what: str,
+        read: Callable[[int, int], T],
+        pack: Callable[[Page], T],
+        unpack: Callable[[T], Page],
+    ) -> None:
+        self.what = what
         self._read = read
-        self._waiting: dict[Place, bytes] = {}
+        self._pack = pack
+        self._unpack = unpack
+        self._waiting: dict[Place, T] = {}
 
     def load(self, attempt: int, iteration: int) -> Page:
         """See `Shelf.load`.
@@ -45,34 +76,24 @@ class PackedShelf:
         Raises:
             StoreUnavailable: the table cannot be read, or what it has is damaged.
         """
-        data = self._waiting.get((attempt, iteration)) or self._read(attempt, iteration)
-        return page_of(data, self._run, attempt, iteration)
+        packed = self._waiting.get((attempt, iteration))
+        if packed is None:
+            packed = self._read(attempt, iteration)
+        with undamaged(self.what, f" at iteration {iteration} of attempt {attempt}"):
+            return self._unpack(packed)
 
     def put(self, attempt: int, iteration: int, page: Page) -> None:
         """See `Shelf.put`."""
-        self._waiting[attempt, iteration] = pack_page(page)
+        self._waiting[attempt, iteration] = self._pack(page)
 
-    def packed(self, attempt: Attempt, iteration: int) -> bytes:
-        """Return the bytes of a page that the table does not have yet, as it is now."""
+    def packed(self, attempt: Attempt, iteration: int) -> T:
+        """Return a page that the table does not have yet, as it is now."""
         page = attempt.held(iteration)
-        return self._waiting[attempt.number, iteration] if page is None else pack_page(page)
+        return self._waiting[attempt.number, iteration] if page is None else self._pack(page)
 
     def settle(self) -> None:
         """Let go of everything: the table has it."""
         self._waiting.clear()
-
-
-def page_of(data: bytes, run: str, attempt: int, iteration: int) -> Page:
-    """Return the page that was packed.
-
-    Raises:
-        StoreUnavailable: the bytes are damaged.
-    """
-    try:
-        return unpack_page(data)
-    except DAMAGE as error:
-        where = f"{run} is damaged at iteration {iteration} of attempt {attempt}"
-        raise StoreUnavailable(f"{where}: restore the store") from error
 
 
 def shelve_old(ledgers: Iterable[Ledger]) -> Iterator[None]:

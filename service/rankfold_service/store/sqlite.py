@@ -26,7 +26,7 @@ from rankfold_service.store import Arrival, Name
 from rankfold_service.store.file import StoreFile, unavailable
 from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.migrate import damaged
-from rankfold_service.store.pack import pack_ledger, unpack_ledger
+from rankfold_service.store.pack import pack_ledger, pack_page, unpack_ledger, unpack_page
 from rankfold_service.store.record import DamagedRecord, Entry, pack, unpack_all
 from rankfold_service.store.shelf import PackedShelf, let_go, shelve_old
 
@@ -73,7 +73,7 @@ class SqliteStore(MemoryStore):
         self._checkpoint_due = checkpoint_bytes
         self._written = 0
         self._ids: dict[Name, int] = {}
-        self._shelves: dict[Name, PackedShelf] = {}
+        self._shelves: dict[Name, PackedShelf[bytes]] = {}
         self._changed: set[Name] = set()
         self._warm: set[Name] = set()
         self._shelving: Iterator[None] | None = None
@@ -176,11 +176,11 @@ class SqliteStore(MemoryStore):
         known = self.ledgers.get((project, run))
         return known or Ledger(project, run, Facts(self.rules), shelf=self._shelf((project, run)))
 
-    def _shelf(self, name: Name) -> PackedShelf:
+    def _shelf(self, name: Name) -> PackedShelf[bytes]:
         """Return a new shelf for a run's pages."""
-        shelf = self._shelves[name] = PackedShelf(
-            f"run {name[1]!r} in {self.file.path}", partial(self._read_page, name)
-        )
+        what = f"run {name[1]!r} in {self.file.path}"
+        shelf = PackedShelf(what, partial(self._read_page, name), pack_page, unpack_page)
+        self._shelves[name] = shelf
         return shelf
 
     def _read_page(self, name: Name, attempt: int, iteration: int) -> bytes:

@@ -34,6 +34,8 @@ STATEMENT_SECONDS = 10.0
 LOCK_SECONDS = 5.0
 # Longer than the server lets a statement take: it does not answer at all.
 SILENCE_SECONDS = 15.0
+# What is said to take long: a migration, or a run that goes or comes whole.
+LONG_SECONDS = 3600.0
 TRIES = 5
 RETRY_AFTER = 1.0
 
@@ -47,6 +49,10 @@ SELECT set_config('statement_timeout', '{STATEMENT_SECONDS * 1000:.0f}', true),
        set_config('idle_in_transaction_session_timeout', '{STATEMENT_SECONDS * 1000:.0f}', true),
        set_config('synchronous_commit',
            replace(current_setting('synchronous_commit'), 'off', 'on'), true)
+"""
+_LONG = f"""
+SELECT set_config('statement_timeout', '{LONG_SECONDS * 1000:.0f}', true),
+       set_config('lock_timeout', '{LOCK_SECONDS * 1000:.0f}', true)
 """
 # Writers look rows up by their whole keys: tables that are not analysed yet mislead the planner.
 _PLANNING = """
@@ -84,7 +90,7 @@ class Database:
         self.connected: Callable[[], None] = lambda: None
         self._connection: Connection | None = None
         self._reading = False
-        self._watchdog = Watchdog(SILENCE_SECONDS)
+        self._watchdog = Watchdog()
 
     def write(self, function: Callable[[], T]) -> T:
         """Run a function that calls `send` and `rows` in one transaction, and commit it.
@@ -129,8 +135,10 @@ class Database:
         """
         self.end_reading()
         try:
-            with self._connect().transaction():
-                return function(self._connect())
+            connection = self._connect()
+            with self._watchdog.over(connection.fileno(), LONG_SECONDS), connection.transaction():
+                connection.execute(_LONG)
+                return function(connection)
         except psycopg.Error as error:
             self._roll_back()
             raise self.unavailable(error) from error
@@ -153,7 +161,7 @@ class Database:
         if not self._reading:
             return self.send(statement, *values).fetchall()
         try:
-            with self._watchdog.over(self._connect().fileno()):
+            with self._watchdog.over(self._connect().fileno(), SILENCE_SECONDS):
                 return self.send(statement, *values).fetchall()
         except psycopg.Error as error:
             self._roll_back()
@@ -183,7 +191,7 @@ class Database:
     def _transaction(self, begin: str, function: Callable[[], T]) -> T:
         try:
             connection = self._connect()
-            with self._watchdog.over(connection.fileno()), connection.pipeline():
+            with self._watchdog.over(connection.fileno(), SILENCE_SECONDS), connection.pipeline():
                 self.send(begin)
                 self.send(_SETTINGS)
                 return function()
@@ -201,7 +209,7 @@ class Database:
         if self._connection is None:
             connection = psycopg.connect(self._conninfo, autocommit=True)
             try:
-                with self._watchdog.over(connection.fileno()):
+                with self._watchdog.over(connection.fileno(), SILENCE_SECONDS):
                     if _is_pooled(connection):
                         connection.prepare_threshold = None
             except BaseException:
@@ -217,7 +225,7 @@ class Database:
         if self._connection is None:
             return
         try:
-            with self._watchdog.over(self._connection.fileno()):
+            with self._watchdog.over(self._connection.fileno(), SILENCE_SECONDS):
                 self._connection.execute("ROLLBACK")
         except psycopg.Error:
             self._drop()

@@ -9,22 +9,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from rankfold.attempt import Attempt
-from rankfold.errors import StoreUnavailable
 from rankfold.facts import Facts
+from rankfold.iterations import Iterations
 from rankfold.ledger import Ledger
-from rankfold.page import Page
 from rankfold.rules import RuleSet
 from rankfold_service.store import Name
 from rankfold_service.store.apart import pack_apart, unpack_apart
 from rankfold_service.store.pack import pack_book, unpack_book, unpack_facts
-from rankfold_service.store.record import DamagedRecord, unpack_all
-from rankfold_service.store.shelf import DAMAGE, HOT_ITERATIONS
+from rankfold_service.store.record import unpack_all
+from rankfold_service.store.shelf import HOT_ITERATIONS, PackedShelf, Place, undamaged
 
-# (attempt, iteration) of one rank.
-Place = tuple[int, int]
 # A page in the table: without its contents, and those.
 Packed = tuple[bytes, bytes]
+# Id of a run, attempt, first and last of iterations that follow each other.
+Old = tuple[int, int, int, int]
 # Reads a rank's pages from an iteration on: (id of the run, rank, attempt, iteration).
 ReadPages = Callable[[int, int, int, int], dict[Place, Packed]]
 
@@ -36,60 +34,26 @@ MOST_JOURNALED = 16
 MOST_JOURNALED_BYTES = 65_536
 
 
-class BookShelf:
+class BookShelf(PackedShelf[Packed]):
     """A `rankfold.attempt.Shelf` of one rank's pages in the database.
 
     Args:
-        what: what an error calls the book.
+        what: whose pages they are, in an error's words.
         read: returns the pages in the table from an (attempt, iteration) on.
+
+    Attributes:
+        fetched: pages in the table that came before they were asked for.
     """
 
     def __init__(self, what: str, read: Callable[[int, int], dict[Place, Packed]]) -> None:
-        self._what = what
-        self._read = read
+        super().__init__(what, self._fetch, pack_apart, lambda packed: unpack_apart(*packed))
+        self._read_on = read
         self.fetched: dict[Place, Packed] = {}
-        self._waiting: dict[Place, Packed] = {}
 
-    def load(self, attempt: int, iteration: int) -> Page:
-        """See `Shelf.load`.
-
-        Raises:
-            StoreUnavailable: the table cannot be read, or what it has is damaged.
-        """
-        place = (attempt, iteration)
-        packed = self._waiting.get(place)
-        if packed is None:
-            if place not in self.fetched:
-                self.fetched.update(self._read(*place))
-            packed = self.fetched[place]
-        return page_of(packed, self._what, *place)
-
-    def put(self, attempt: int, iteration: int, page: Page) -> None:
-        """See `Shelf.put`."""
-        self._waiting[attempt, iteration] = pack_apart(page)
-
-    def packed(self, attempt: Attempt, iteration: int) -> Packed:
-        """Return a page that has changed since the table was written, as it is now."""
-        page = attempt.held(iteration)
-        return self._waiting[attempt.number, iteration] if page is None else pack_apart(page)
-
-    def settle(self) -> None:
-        """Note that the table has everything."""
-        self.fetched.clear()
-        self._waiting.clear()
-
-
-def page_of(packed: Packed, what: str, attempt: int, iteration: int) -> Page:
-    """Return the page that was packed.
-
-    Raises:
-        StoreUnavailable: the bytes are damaged.
-    """
-    try:
-        return unpack_apart(*packed)
-    except DAMAGE as error:
-        where = f"{what} is damaged at iteration {iteration} of attempt {attempt}"
-        raise StoreUnavailable(f"{where}: restore the store") from error
+    def _fetch(self, attempt: int, iteration: int) -> Packed:
+        if (attempt, iteration) not in self.fetched:
+            self.fetched.update(self._read_on(attempt, iteration))
+        return self.fetched[attempt, iteration]
 
 
 @dataclass(slots=True)
@@ -119,10 +83,8 @@ class KnownBook:
             StoreUnavailable: the bytes are damaged.
         """
         if head:
-            try:
+            with undamaged(self.shelf.what):
                 unpack_book(head, self.ledger)
-            except DAMAGE as error:
-                raise self._damaged() from error
 
     def enter(self, version: int, records: bytes) -> None:
         """Enter what another aggregator has journaled.
@@ -130,20 +92,13 @@ class KnownBook:
         Raises:
             StoreUnavailable: the bytes are damaged.
         """
-        try:
+        with undamaged(self.shelf.what):
             entries = list(unpack_all(records))
-        except DamagedRecord as error:
-            raise self._damaged() from error
         for entry in entries:
             report = entry.report
             self.ledger.enter(report, report.iterations(), entry.now, entry.keep)
         self.version = version
         self.journaled += len(records)
-
-    def _damaged(self) -> StoreUnavailable:
-        run, rank = self.ledger.run, self.ledger.of
-        what = f"what rank {rank} of run {run!r} reported is damaged: restore the store"
-        return StoreUnavailable(what)
 
     @property
     def is_due(self) -> bool:
@@ -228,10 +183,8 @@ class KnownRun:
             StoreUnavailable: the bytes are damaged.
         """
         if version != self.version:
-            try:
+            with undamaged(f"run {self.name[1]!r}"):
                 self.facts.become(unpack_facts(facts, self.facts.rules))
-            except DAMAGE as error:
-                raise StoreUnavailable(f"run {self.name[1]!r} is damaged: restore it") from error
             self.version = version
             self.gathered = None
 
@@ -244,8 +197,8 @@ class KnownRun:
         self.learned = False
         self.gathered = None
 
-    def newly_old(self, ledger: Ledger, keep: int) -> list[tuple[int, int, int, list[int]]]:
-        """Return of which attempts contents are to be folded away, as the statement takes it.
+    def newly_old(self, ledger: Ledger, keep: int) -> list[Old]:
+        """Return of which iterations contents are to be folded away.
 
         Args:
             ledger: of the whole run: no rank alone can tell whether an iteration is complete.
@@ -258,7 +211,9 @@ class KnownRun:
             if count >= self.folded.get(number, 0) + 2 * keep:
                 self.folded[number] = count - keep
                 horizon = attempt.paged.at(count - keep)
-                found.append((self.id, number, horizon, sorted(attempt.incomplete)))
+                complete = attempt.covered.without(Iterations(sorted(attempt.incomplete)))
+                old = [run for run in complete.runs() if run[0] < horizon]
+                found += [(self.id, number, a, min(b, horizon - 1)) for a, b in old]
         return found
 
     def ledgers(self, ranks: Iterable[int]) -> dict[int, Ledger]:

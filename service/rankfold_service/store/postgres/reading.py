@@ -9,7 +9,8 @@ from rankfold.page import Page
 from rankfold_service.store import Name
 from rankfold_service.store.postgres import statements as sql
 from rankfold_service.store.postgres.database import Database, Row, columns
-from rankfold_service.store.postgres.known import KnownRun, Place
+from rankfold_service.store.postgres.known import KnownRun
+from rankfold_service.store.shelf import Place
 
 # How many pages of ranks come at once where iterations are read one after the other.
 MOST_AT_ONCE = 4096

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib import resources
 
 from rankfold.errors import StoreRefused
 from rankfold_service.store.postgres.database import Connection, Database
+from rankfold_service.store.scripts import scripts
 
 _TABLE = """
 CREATE TABLE IF NOT EXISTS migration (
@@ -44,15 +44,13 @@ class Migration:
 
 def migrations() -> list[Migration]:
     """Return all steps that this version knows, ascending."""
-    folder = resources.files("rankfold_service.store") / "sql" / "postgres"
-    files = sorted((f for f in folder.iterdir() if f.name.endswith(".sql")), key=lambda f: f.name)
-    return [migration(f.name.removesuffix(".sql"), f.read_text()) for f in files]
+    return [migration(*script) for script in scripts("postgres")]
 
 
-def migration(name: str, sql: str) -> Migration:
-    """Return the step of one file; unless it says otherwise, older programs go on with it."""
+def migration(number: int, name: str, sql: str) -> Migration:
+    """Return the step of one script; unless it says otherwise, older programs go on with it."""
     needs = _NEEDS.search(sql)
-    return Migration(int(name[:4]), name, sql, int(needs[1]) if needs else 1)
+    return Migration(number, name, sql, int(needs[1]) if needs else 1)
 
 
 def migrate(database: Database, steps: Sequence[Migration]) -> list[str]:

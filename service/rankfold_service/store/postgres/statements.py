@@ -129,14 +129,16 @@ SELECT * FROM unnest(%b::bigint[], %b::integer[], %b::integer[], %b::integer[], 
 ON CONFLICT (run_id, attempt, iteration, rank) DO UPDATE SET contents = excluded.contents
 """
 
-# The contents of old iterations, but for those that are not complete. It does not wait for who
-# writes to one of them, so that the two cannot wait for each other.
+# The contents of old iterations. It does not wait for who writes to one of them, so that the two
+# cannot wait for each other.
 FOLD_AWAY = """
 DELETE FROM content c
- USING (SELECT run_id, attempt, iteration, rank FROM content
-         WHERE run_id = %b AND attempt = %b AND iteration < %b
-           AND iteration <> ALL (%b::integer[])
-           FOR UPDATE SKIP LOCKED) AS old
+ USING (SELECT c.run_id, c.attempt, c.iteration, c.rank
+          FROM unnest(%b::bigint[], %b::integer[], %b::integer[], %b::integer[])
+            AS k (run_id, attempt, first, last)
+          JOIN content c ON c.run_id = k.run_id AND c.attempt = k.attempt
+                        AND c.iteration BETWEEN k.first AND k.last
+           FOR UPDATE OF c SKIP LOCKED) AS old
  WHERE c.run_id = old.run_id AND c.attempt = old.attempt
    AND c.iteration = old.iteration AND c.rank = old.rank
 """

@@ -9,12 +9,13 @@ they were last seen here, one writes.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
 from rankfold import books
-from rankfold.errors import RankfoldError, RequestError
+from rankfold.errors import RankfoldError, RequestError, StoreUnavailable
 from rankfold.facts import Facts
 from rankfold.ledger import KEPT_ITERATIONS, Ledger
 from rankfold.rules import RuleSet
@@ -22,24 +23,22 @@ from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival, Name, no_run
 from rankfold_service.store.pack import pack_facts
 from rankfold_service.store.postgres import statements as sql
-from rankfold_service.store.postgres.database import Connection, Cursor, Database, columns
+from rankfold_service.store.postgres.database import Connection, Database, columns
+from rankfold_service.store.postgres.holding import Books, Key, name_of
 from rankfold_service.store.postgres.known import (
     KnownBook,
     KnownRun,
     KnownRuns,
     MustHold,
-    Packed,
-    Place,
+    Old,
 )
 from rankfold_service.store.postgres.reading import GatheredShelf, News, fetch_news
 from rankfold_service.store.postgres.schema import migrations, prepare
 from rankfold_service.store.record import Entry, pack
 
 T = TypeVar("T")
-# (id of a run, rank)
-Key = tuple[int, int]
 
-READ_AHEAD = 64
+_log = logging.getLogger("rankfold.store")
 
 
 class PostgresStore:
@@ -63,9 +62,9 @@ class PostgresStore:
         self.rules = rules
         self.keep_iterations = keep_iterations
         self._runs = KnownRuns(rules)
+        self._books = Books(database, self._runs)
         database.connected = self._runs.clear
-        # Whose contents to fold away, as the statement takes it.
-        self._old: list[tuple[int, int, int, list[int]]] = []
+        self._old: list[Old] = []
         prepare(database, migrations())
 
     # -- writing ---------------------------------------------------------------------------
@@ -127,18 +126,18 @@ class PostgresStore:
     ) -> list[Receipt | RankfoldError]:
         """Decide about reports; `held` are the runs to hold, because there is news about them."""
         self._hold_runs(held)
-        names = {_name(a.report) for a in arrivals}
+        names = {name_of(a.report) for a in arrivals}
         self._find_runs([name for name in names if self._runs.get(name) is None])
-        news = {_name(a.report) for a in arrivals if self._is_news(a.report)}.difference(held)
+        news = {name_of(a.report) for a in arrivals if self._is_news(a.report)}.difference(held)
         if news:
             raise MustHold(news)
-        self._hold_books([a.report for a in arrivals], held)
+        self._books.hold([a.report for a in arrivals], held)
         outcomes = [self._outcome(arrival) for arrival in arrivals]
         self._save(held)
         return outcomes
 
     def _is_news(self, report: Report) -> bool:
-        run = self._runs.get(_name(report))
+        run = self._runs.get(name_of(report))
         return run is None or not run.facts.know(report, min(report.iterations(), default=None))
 
     def _hold_runs(self, names: Collection[Name]) -> None:
@@ -154,72 +153,9 @@ class PostgresStore:
         for project, name, id_, version, facts in rows:
             self._runs.know((project, name), id_, version, facts)
 
-    def _hold_books(self, reports: Iterable[Report], held: Collection[Name]) -> None:
-        """Hold the books of all reports and bring what is remembered of them up to date."""
-        wanted: dict[Key, KnownRun] = {}
-        places: set[tuple[int, int, int, int]] = set()
-        for report in reports:
-            run = self._runs[_name(report)]
-            for rank in books.ranks_of(report):
-                wanted[run.id, rank] = run
-                places.update((run.id, rank, report.attempt, i) for i in report.iterations())
-        new = [key for key, run in wanted.items() if run.name in held and key[1] not in run.books]
-        if new:
-            self.database.send(sql.ADD_BOOKS, *columns(new, 2))
-        seen = [(*key, _version(run.books.get(key[1]))) for key, run in wanted.items()]
-        heads = self.database.send(sql.HOLD_BOOKS, *columns(seen, 3))
-        runs = {run.id: run for run in wanted.values()}
-        versions = [(run.id, run.version) for run in runs.values()]
-        news = self.database.send(sql.RENEW_RUNS, *columns(versions, 2))
-        journal = self.database.send(sql.FETCH_JOURNAL, *columns(seen, 3))
-        pages = self._fetch_pages(places, wanted)
-        found = heads.fetchall()
-        if len(found) < len(wanted):
-            # A rank that is new, or a run that was deleted meanwhile.
-            missing = wanted.keys() - {(row[0], row[1]) for row in found}
-            names = {wanted[key].name for key in missing}
-            for name in names:
-                self._runs.drop(name)
-            raise MustHold(names)
-        self._runs.change(run.name for run in wanted.values())
-        for run_id, version, facts in news.fetchall():
-            runs[run_id].renew(version, facts)
-        for run_id, rank, saved, head in found:
-            self._open_book(wanted[run_id, rank], rank, saved, head)
-        for run_id, rank, attempt, iteration, *packed in pages.fetchall():
-            shelf = wanted[run_id, rank].books[rank].shelf
-            shelf.fetched[attempt, iteration] = (packed[0], packed[1])
-        for run_id, rank, version, records in journal.fetchall():
-            wanted[run_id, rank].books[rank].enter(version, records)
-        for (_, rank), run in wanted.items():
-            run.books[rank].ledger.heed_cuts()
-
-    def _fetch_pages(
-        self, places: Iterable[tuple[int, int, int, int]], runs: dict[Key, KnownRun]
-    ) -> Cursor:
-        """Ask for the pages that are not here, and for those of books that others wrote to."""
-        rows = []
-        for run_id, rank, attempt, iteration in places:
-            book = runs[run_id, rank].books.get(rank)
-            if book is not None and book.lacks(attempt, iteration):
-                book = None
-            rows.append((run_id, rank, attempt, iteration, _version(book)))
-        return self.database.send(sql.FETCH_PAGES, *columns(rows, 5))
-
-    def _open_book(self, run: KnownRun, rank: int, saved: int, head: bytes | None) -> None:
-        """Take the head of a book where the database sent it: what was known is older."""
-        if head is not None:
-            run.open_book(rank, saved, self._pages_of_rank).fill(head)
-
-    def _pages_of_rank(self, run: int, rank: int, attempt: int, first: int) -> dict[Place, Packed]:
-        """Read what a rank reported of an iteration and of those that follow it."""
-        last = first + READ_AHEAD - 1
-        rows = self.database.rows(sql.PAGES_OF_RANK, run, attempt, rank, first, last)
-        return {(attempt, iteration): (page[0], page[1]) for iteration, *page in rows}
-
     def _outcome(self, arrival: Arrival) -> Receipt | RankfoldError:
         report = arrival.report
-        run = self._runs[_name(report)]
+        run = self._runs[name_of(report)]
         ranks = books.ranks_of(report)
         try:
             receipt = books.apply(
@@ -309,7 +245,7 @@ class PostgresStore:
         """Bring what is known of a run up to date and return what readers see of it."""
         known = self._runs.know(name, *news.run[0])
         for rank, saved, head in news.heads:
-            self._open_book(known, rank, saved, head)
+            self._books.open(known, rank, saved, head)
         for rank, version, records in news.journal:
             known.books[rank].enter(version, records)
         if news.heads or known.gathered is None:
@@ -335,16 +271,12 @@ class PostgresStore:
         self.database.end_reading()
         old, self._old = self._old, []
         if old:
-            self.database.write(lambda: [self.database.send(sql.FOLD_AWAY, *each) for each in old])
+            try:
+                self.database.write(lambda: self.database.send(sql.FOLD_AWAY, *columns(old, 4)))
+            except StoreUnavailable as error:
+                self._old = old
+                _log.warning("contents could not be folded away: %s", error)
 
     def close(self) -> None:
         """See `Store.close`."""
         self.database.close()
-
-
-def _name(report: Report) -> Name:
-    return report.project, report.run
-
-
-def _version(book: KnownBook | None) -> int:
-    return -1 if book is None else book.version

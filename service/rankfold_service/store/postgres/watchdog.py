@@ -16,14 +16,9 @@ _log = logging.getLogger("rankfold.store")
 
 
 class Watchdog:
-    """Shuts a connection's socket when what was begun over it takes too long.
+    """Shuts a connection's socket when what was begun over it takes too long."""
 
-    Args:
-        patience: seconds that it may take.
-    """
-
-    def __init__(self, patience: float) -> None:
-        self._patience = patience
+    def __init__(self) -> None:
         self._until: float | None = None
         self._file = -1
         self._changed = threading.Condition()
@@ -32,10 +27,15 @@ class Watchdog:
         self._thread.start()
 
     @contextlib.contextmanager
-    def over(self, file: int) -> Iterator[None]:
-        """Watch over what is done within, over the socket with this file number."""
+    def over(self, file: int, patience: float) -> Iterator[None]:
+        """Watch over what is done within.
+
+        Args:
+            file: the number of the socket over which it is done.
+            patience: seconds that it may take.
+        """
         with self._changed:
-            self._until, self._file = time.monotonic() + self._patience, file
+            self._until, self._file = time.monotonic() + patience, file
         try:
             yield
         finally:
