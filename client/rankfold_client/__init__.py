@@ -19,6 +19,7 @@ def __getattr__(name: str) -> object:
     """Say what is missing, where it is."""
     if name in __all__:
         raise ModuleNotFoundError(
-            f"{__name__}.{name} needs torch: pip install 'rankfold[client]'", name="torch"
+            f"{__name__}.{name} needs torch: install the extra 'client', as the README says",
+            name="torch",
         )
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

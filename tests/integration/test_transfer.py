@@ -91,7 +91,10 @@ def test_run_that_differs_at_its_target_is_left_alone(
     ("arguments", "words"),
     [
         (["--from", "sqlite:///x.db"], "--from and --to go together"),
-        (["--from", "sqlite:///x.db", "--to", "sqlite:///y.db"], "into a PostgreSQL store"),
+        (
+            ["--from", "sqlite:///x.db", "--to", "sqlite:///y.db"],
+            "from a SQLite store into",
+        ),
         (["--from", "memory://", "--to", "postgresql://x/y"], "unknown store"),
         (["--from", "sqlite:////nowhere/x.db", "--to", "postgresql://x/y"], "is not there"),
     ],

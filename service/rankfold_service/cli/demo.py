@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
 def refuse(args: argparse.Namespace) -> str | None:
     """Return why the demo cannot run like this, or None where it can."""
     if importlib.util.find_spec("torch") is None:
-        return "the training job needs torch: pip install 'rankfold[client,service]'"
+        return "the training job needs torch: install the extra 'client', as the README says"
     try:
         if args.dump is not None:
             args.dump.mkdir(parents=True, exist_ok=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 from datetime import UTC, datetime
 from typing import Any
@@ -56,8 +55,3 @@ def configure_logging(level: str, form: str) -> None:
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
     # The server's own remarks on its coming and going say nothing that ours do not.
     logging.getLogger("uvicorn.error").setLevel(max(logging.WARNING, logging.root.level))
-
-
-def without_password(url: str) -> str:
-    """Return a URL that may stand in a log."""
-    return re.sub(r"//[^/@]*@", "//***@", url)

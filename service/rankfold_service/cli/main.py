@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
         if extra is None:
             raise
-        _complain(command, f"needs {error.name}: pip install 'rankfold[{extra}]'")
+        _complain(command, f"needs {error.name}: install the extra {extra!r}, as the README says")
         return USAGE
     except BrokenPipeError:
         _abandon_output()

@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
+from types import FrameType
 
 import uvicorn
 
@@ -23,7 +24,7 @@ from rankfold_service.aggregate import Aggregator
 from rankfold_service.cli import options
 from rankfold_service.cli.cautions import open_to_others, unknown_variables
 from rankfold_service.cli.listening import bound, url_of
-from rankfold_service.cli.logs import configure_logging, without_password
+from rankfold_service.cli.logs import configure_logging
 from rankfold_service.cli.protocol import ReportProtocol
 from rankfold_service.cli.rules import load_rules
 from rankfold_service.exposition import Exposition
@@ -35,6 +36,7 @@ from rankfold_service.judge import Ages
 from rankfold_service.retention import Retention
 from rankfold_service.settings import Settings, add_settings, read_settings
 from rankfold_service.store.opening import open_store
+from rankfold_service.store.urls import without_password
 from rankfold_service.telemetry import Telemetry
 from rankfold_service.writer import Writer
 
@@ -94,12 +96,13 @@ def assembled(settings: Settings) -> Iterator[tuple[FastLane, Tidy]]:
     rules = load_rules(settings.rules)
     tokens = Tokens.load(settings.tokens) if settings.tokens else Tokens()
     telemetry = Telemetry()
-    store = open_store(
-        settings.store,
-        rules,
-        keep_iterations=settings.keep_iterations,
-        checkpoint_bytes=settings.checkpoint_bytes,
-    )
+    with stoppable():
+        store = open_store(
+            settings.store,
+            rules,
+            keep_iterations=settings.keep_iterations,
+            checkpoint_bytes=settings.checkpoint_bytes,
+        )
     writer = Writer(
         store,
         queue_limit=settings.queue_limit,
@@ -116,6 +119,32 @@ def assembled(settings: Settings) -> Iterator[tuple[FastLane, Tidy]]:
         yield create_app(parts), aggregator.forget
     finally:
         writer.close()
+
+
+@contextlib.contextmanager
+def stoppable() -> Iterator[None]:
+    """Let a wish to stop end the process as a success while there is no server to stop yet.
+
+    The first process of a container has no such end of its own.
+    """
+
+    def stop(*_: object) -> None:
+        _log.info("stopped")
+        raise SystemExit(0)
+
+    with handled(stop):
+        yield
+
+
+@contextlib.contextmanager
+def handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Have a handler called for the signals by which people and services say to stop."""
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler_before in before.items():
+            signal.signal(number, handler_before)
 
 
 def spare_collector() -> None:
@@ -189,10 +218,5 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Take signals as the wish to stop; the original would end the process by them after."""
-        wished = (signal.SIGINT, signal.SIGTERM)
-        before = {number: signal.signal(number, self.handle_exit) for number in wished}
-        try:
+        with handled(self.handle_exit):
             yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)

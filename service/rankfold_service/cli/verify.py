@@ -10,12 +10,14 @@ from rankfold_service.store.opening import verify
 
 DESCRIPTION = """\
 Opens a store as a start would, folds every iteration of every run anew, and compares with every
-stored total, exactly. Nothing is changed. The aggregator must not run on it: verify a backup.
+stored total, exactly. Nothing is changed. On a SQLite store no aggregator may run: verify a backup.
+On PostgreSQL they may.
 """
 
 EPILOG = """\
 examples:
   rankfold backup --to /tmp/copy.db && rankfold verify --store sqlite:////tmp/copy.db
+  rankfold verify --store postgresql://rankfold@db.example/rankfold
 
 exit codes: 0 all agrees, 1 something differs, 2 wrong usage or a store that must not be opened
 """

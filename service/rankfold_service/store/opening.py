@@ -20,9 +20,7 @@ from rankfold_service.store.sqlite import (
     DEFAULT_CHECKPOINT_BYTES,
     SqliteStore,
 )
-
-_SQLITE = "sqlite:///"
-_MEMORY = "memory://"
+from rankfold_service.store.urls import MEMORY, is_postgres, sqlite_path
 
 
 def open_store(
@@ -45,7 +43,7 @@ def open_store(
         ConfigurationError: the URL names no store that is known.
         StoreRefused: the store must not be opened.
     """
-    if url == _MEMORY:
+    if url == MEMORY:
         return MemoryStore(rules, keep_iterations=keep_iterations)
     if is_postgres(url):
         store: Store = _postgres().open_store(url, rules, keep_iterations)
@@ -81,9 +79,12 @@ def transfer(source: str, target: str) -> Iterator[Moved]:
         StoreRefused: a store must not be opened, is in use, or the target has other content.
         StoreUnavailable: the target cannot be written.
     """
+    if is_postgres(source) or not is_postgres(target):
+        raise ConfigurationError(
+            "runs are moved from a SQLite store into a PostgreSQL one: "
+            "--from sqlite:///PATH --to postgresql://USER@HOST/DATABASE"
+        )
     path = sqlite_path(source)
-    if not is_postgres(target):
-        raise ConfigurationError(f"runs are moved into a PostgreSQL store, not into {target!r}")
     if not path.exists():
         raise StoreRefused(f"{path} is not there: name the store to move")
     with closing(SqliteStore(path, RuleSet())) as kept:
@@ -130,31 +131,6 @@ def backup(url: str, target: Path, progress: Callable[[int, int], None]) -> int:
     return copying.backup(sqlite_path(url), target, progress)
 
 
-def is_postgres(url: str) -> bool:
-    """Whether a URL names a PostgreSQL database."""
-    return url.startswith(("postgresql://", "postgres://"))
-
-
 def _postgres() -> ModuleType:
     """Return what opens the shared store; its driver is an extra, which few need."""
-    try:
-        return import_module("rankfold_service.store.postgres.opening")
-    except ModuleNotFoundError as error:
-        raise ConfigurationError(
-            f"PostgreSQL needs {error.name}: pip install 'rankfold[postgres]'"
-        ) from error
-
-
-def sqlite_path(url: str) -> Path:
-    """Return the path in a SQLite store's URL.
-
-    Raises:
-        ConfigurationError: it is another kind of URL, or has no path.
-    """
-    path = url.removeprefix(_SQLITE)
-    if path in (url, ""):
-        raise ConfigurationError(
-            f"unknown store {url!r}: use sqlite:///PATH (sqlite:////PATH for an absolute one), "
-            "postgresql://USER@HOST/DATABASE, or memory://, which forgets"
-        )
-    return Path(path)
+    return import_module("rankfold_service.store.postgres.opening")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -19,6 +20,8 @@ Connection = psycopg.Connection[Row]
 Cursor = psycopg.Cursor[Row]
 
 _log = logging.getLogger("rankfold.store")
+
+_ENCODE = "it cannot be read: write what is special in its user and password as %XX, / as %2F"
 
 # What the URL says wins. Of several hosts the one that takes writes is meant.
 DEFAULTS = {
@@ -82,7 +85,11 @@ class Database:
         try:
             given = conninfo_to_dict(url)
         except psycopg.Error as error:
-            raise ConfigurationError(f"the store's URL: {_words(error)}") from error
+            # Only this of what libpq says never repeats a part of a password.
+            words = _words(error) if "query parameter" in str(error) else _ENCODE
+            raise ConfigurationError(f"the store's URL: {words}") from error
+        if re.search(r"://[^/]*/[^?]*@", url) or re.search(r"[^\d,]", f"{given.get('port', '')}"):
+            raise ConfigurationError(f"the store's URL: {_ENCODE}")
         rest = {name: value for name, value in DEFAULTS.items() if name not in given}
         self._conninfo = make_conninfo(url, **rest)
         place = f"{given.get('host', 'localhost')}:{given.get('port', 5432)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 
 import psycopg
 
@@ -23,6 +23,16 @@ from rankfold_service.store.postgres.transfer import transfer
 # A database that starts together with us, or changes its place, is there by then.
 PATIENCE_SECONDS = 30.0
 PAUSE_SECONDS = 1.0
+MOST_PAUSE_SECONDS = 8.0
+
+# The beginning of an error's code, or None, words of one without a code, and what to do.
+_ADVICE: tuple[tuple[str | None, tuple[str, ...], str], ...] = (
+    ("42501", (), "run 'rankfold migrate' as the owner, and grant as docs/postgresql.md says"),
+    (None, ("sslmode", "certificate", "not support SSL"), "correct its sslmode and sslrootcert"),
+    ("3D000", ("does not exist",), "create it first, as docs/postgresql.md says"),
+    ("28", ("authentication failed", "no password supplied"), "are user and password right?"),
+    (None, ("invalid ",), "correct its URL"),
+)
 
 _log = logging.getLogger("rankfold.store")
 
@@ -43,31 +53,37 @@ def open_store(url: str, rules: RuleSet, keep_iterations: int = KEPT_ITERATIONS)
 
 
 def _waited_for(database: Database, rules: RuleSet, keep_iterations: int) -> PostgresStore:
-    until = time.monotonic() + PATIENCE_SECONDS
+    until, pause = time.monotonic() + PATIENCE_SECONDS, PAUSE_SECONDS
     while True:
         try:
-            return PostgresStore(database, rules, keep_iterations=keep_iterations)
+            with explained():
+                return PostgresStore(database, rules, keep_iterations=keep_iterations)
         except StoreUnavailable as error:
-            if (advice := _advice(error)) is not None:
-                raise StoreRefused(f"{error}: {advice}") from error
             if time.monotonic() > until:
                 raise StoreRefused(f"{error}: is it running, and may this user use it?") from error
             _log.warning("waiting for the store: %s", error)
-            time.sleep(PAUSE_SECONDS)
+            time.sleep(pause)
+            pause = min(2 * pause, MOST_PAUSE_SECONDS)
 
 
-def _advice(error: StoreUnavailable) -> str | None:
-    """Say what to do about what does not heal by itself; None where waiting may help."""
-    # What a connection is refused for comes without a code: there only its words are left.
-    cause = error.__cause__
-    code = (cause.sqlstate or "") if isinstance(cause, psycopg.Error) else ""
-    if code == "42501":
-        return "run 'rankfold migrate' as the owner of its tables, and grant this user the rest"
-    if code == "3D000" or "does not exist" in str(error):
-        return "create it first, and see docs/postgresql.md"
-    if code.startswith("28") or "authentication failed" in str(error):
-        return "are the user and the password right?"
-    return None
+@contextmanager
+def explained() -> Iterator[None]:
+    """Refuse at once what does not heal by itself, and say what to do about it.
+
+    Raises:
+        StoreRefused: in place of a `StoreUnavailable` for which waiting is of no use.
+    """
+    try:
+        yield
+    except StoreUnavailable as error:
+        cause = error.__cause__
+        code = (cause.sqlstate or "") if isinstance(cause, psycopg.Error) else ""
+        # What a connection is refused for comes without a code: only its words are left.
+        for known, words, advice in _ADVICE:
+            said = any(word in str(error) for word in words)
+            if (known is not None and code.startswith(known)) if code else said:
+                raise StoreRefused(f"{error}: {advice}") from error
+        raise
 
 
 def transfer_into(url: str, source: Store) -> Iterator[Moved]:
@@ -86,8 +102,8 @@ def migrate(url: str) -> list[str]:
 
     Raises:
         ConfigurationError: the URL cannot be understood.
-        StoreRefused: its schema is newer than this version.
-        StoreUnavailable: it is not reachable, or does not allow it.
+        StoreRefused: its schema is newer than this version, or it does not allow it.
+        StoreUnavailable: it is not reachable.
     """
-    with closing(Database(url)) as database:
+    with closing(Database(url)) as database, explained():
         return migrate_schema(database, migrations())

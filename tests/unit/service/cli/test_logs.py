@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rankfold_service.cli.logs import JsonLines, TextLines, configure_logging, without_password
+from rankfold_service.cli.logs import JsonLines, TextLines, configure_logging
 
 
 @pytest.fixture(autouse=True)
@@ -75,15 +75,3 @@ def test_configure_logging_sends_lines_to_standard_error(
     logging.getLogger("uvicorn.error").info("nor this")
     out, err = capsys.readouterr()
     assert (out, err.count("\n"), expected in err) == ("", 1, True)
-
-
-@pytest.mark.parametrize(
-    ("url", "shown"),
-    [
-        ("postgresql://user:secret@host/db", "postgresql://***@host/db"),
-        ("sqlite:////var/lib/a@b.db", "sqlite:////var/lib/a@b.db"),
-    ],
-)
-def test_without_password_hides_who_and_how(url: str, shown: str) -> None:
-    """A store's password is never logged."""
-    assert without_password(url) == shown

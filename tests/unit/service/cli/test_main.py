@@ -190,7 +190,7 @@ def test_main_names_the_extra_that_is_missing(tmp_path: Path) -> None:
     done = python("-c", code)
     assert (done.returncode, done.stderr) == (
         2,
-        "rankfold runs: needs httpx: pip install 'rankfold[service]'\n",
+        "rankfold runs: needs httpx: install the extra 'service', as the README says\n",
     )
 
 

@@ -8,11 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rankfold.errors import StoreUnavailable
 from rankfold.page import Page
 from rankfold.partial import Worst
 from rankfold.rules import Rule
 from rankfold_service.store.apart import pack_apart, unpack_apart
-from rankfold_service.store.shelf import DAMAGE
+from rankfold_service.store.shelf import undamaged
 from unit.core.builders import ledger_of, partial, plain, report, scalar
 from unit.core.worlds import Parts, one_report, worlds
 
@@ -93,7 +94,7 @@ def test_page_with_a_flipped_bit_is_refused(data: st.DataObject, part: int) -> N
     packed = [bytearray(each) for each in PAGE]
     position = data.draw(st.integers(0, len(packed[part]) - 1))
     packed[part][position] ^= 1 << data.draw(st.integers(0, 7))
-    with pytest.raises(DAMAGE):
+    with pytest.raises(StoreUnavailable, match="is damaged"), undamaged("a page"):
         unpack_apart(*map(bytes, packed))
 
 
@@ -102,5 +103,5 @@ def test_page_that_is_cut_off_is_refused(data: st.DataObject, part: int) -> None
     """A part of a part is damage; contents that are not there at all were folded away."""
     packed = list(PAGE)
     packed[part] = packed[part][: data.draw(st.integers(part, len(packed[part]) - 1))]
-    with pytest.raises(DAMAGE):
+    with pytest.raises(StoreUnavailable, match="is damaged"), undamaged("a page"):
         unpack_apart(*packed)

@@ -24,8 +24,9 @@ from rankfold_service.store.migrate import (
     migrations,
     unusable,
 )
-from rankfold_service.store.opening import migrate, open_store, sqlite_path
+from rankfold_service.store.opening import migrate, open_store
 from rankfold_service.store.sqlite import SqliteStore
+from rankfold_service.store.urls import sqlite_path
 from support.reports import partial, report
 from unit.service.store.older import KEEP, SCHEMA_1, reports
 
