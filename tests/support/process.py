@@ -1,4 +1,4 @@
-"""Others' servers as processes of their own: in a folder of their own, never as root."""
+"""Others' servers as processes: started, waited for and ended; some never as root."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import signal
 import subprocess
 import tempfile
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -71,31 +72,35 @@ def run(command: Sequence[str | Path], folder: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-class Process:
-    """A server that may be stopped, killed and started again where it was.
+class Program(ABC):
+    """A program that serves until it is ended; it may be started again where it was.
 
     Args:
-        name: of its folder and its log.
+        folder: what it keeps and logs lies there.
+        name: of its log.
     """
 
     # What ends it without ado.
     ABRUPT = signal.SIGKILL
 
-    def __init__(self, name: str) -> None:
-        self.folder = own_folder(name)
-        self._log = self.folder / f"{name}.log"
+    def __init__(self, folder: Path, name: str) -> None:
+        self.folder = folder
+        self._log = folder / f"{name}.log"
         self.process: subprocess.Popen[bytes] | None = None
-        # A command of root's that runs its own, such as one that shows it another disk.
-        self.within: Sequence[str] = ()
 
     @property
+    @abstractmethod
     def command(self) -> Sequence[str | Path]:
         """The program and its arguments."""
-        raise NotImplementedError
 
+    @abstractmethod
     def answers(self) -> bool:
         """Whether it does what it is for."""
-        raise NotImplementedError
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """With which arguments of `subprocess.Popen` it is run."""
+        return {"args": self.command, "cwd": self.folder}
 
     @property
     def log(self) -> str:
@@ -105,9 +110,7 @@ class Process:
     def launch(self) -> None:
         """Start it, without waiting for anything."""
         with self._log.open("ab") as log:
-            self.process = subprocess.Popen(
-                stdout=log, stderr=log, **_how(self.command, self.folder, self.within)
-            )
+            self.process = subprocess.Popen(stdout=log, stderr=log, **self.how)
 
     def start(self) -> Self:
         """Start it and wait until it answers."""
@@ -133,10 +136,9 @@ class Process:
         return code
 
     def close(self) -> None:
-        """End it, if it runs, and remove its folder."""
+        """End it, if it runs."""
         if self.process is not None:
             self.end(self.ABRUPT)
-        shutil.rmtree(self.folder)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -148,3 +150,26 @@ class Process:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+class Process(Program):
+    """A program of others in a folder of its own, run by root as another user.
+
+    Args:
+        name: of its folder and its log.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(own_folder(name), name)
+        # A command of root's that runs its own, such as one that shows it another disk.
+        self.within: Sequence[str] = ()
+
+    @property
+    def how(self) -> dict[str, Any]:
+        """See `Program.how`."""
+        return _how(self.command, self.folder, self.within)
+
+    def close(self) -> None:
+        """End it, if it runs, and remove its folder."""
+        super().close()
+        shutil.rmtree(self.folder)

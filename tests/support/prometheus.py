@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import json
-import signal
 import subprocess
-import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import httpx
 
+from support.process import Program
 from support.programs import find, needs
 from support.server import free_port
 
-STARTING = 60.0
 # Debian calls the last one by another name than its makers do.
 PROGRAMS = {
     "prometheus": find("prometheus"),
@@ -44,8 +41,8 @@ def run(name: str, *arguments: str | Path, text: str = "") -> subprocess.Complet
     )
 
 
-class Daemon(ABC):
-    """A program that serves HTTP until it is stopped; it may be started again where it was.
+class Daemon(Program):
+    """A program of Prometheus' makers with a configuration, a folder and a port of its own.
 
     Args:
         folder: its configuration, data and log lie there; it is made.
@@ -57,13 +54,11 @@ class Daemon(ABC):
     def __init__(
         self, folder: Path, name: str, config: Mapping[str, Any], port: int | None
     ) -> None:
-        self.folder = folder
+        super().__init__(folder, name)
         self.name = name
         self.port = port or free_port()
         self.address = f"127.0.0.1:{self.port}"
         self.url = f"http://{self.address}"
-        self.process: subprocess.Popen[bytes] | None = None
-        self._log = folder / f"{name}.log"
         self._config = folder / f"{name}.yml"
         folder.mkdir(parents=True, exist_ok=True)
         # Every JSON document is a YAML document.
@@ -75,53 +70,23 @@ class Daemon(ABC):
         """What its command has beside the configuration and the address."""
 
     @property
-    def log(self) -> str:
-        """What it has logged so far."""
-        return self._log.read_text()
-
-    def start(self) -> Self:
-        """Start it and wait until it is ready."""
+    def command(self) -> Sequence[str | Path]:
+        """The program with its configuration, its address and its flags."""
         where = (f"--config.file={self._config}", f"--web.listen-address={self.address}")
-        command = [program(self.name), *where, *self.flags]
-        with self._log.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, cwd=self.folder)
-        deadline = time.monotonic() + STARTING
-        while not self._ready():
-            assert self.process.poll() is None, self.log
-            assert time.monotonic() < deadline, self.log
-            time.sleep(0.05)
-        return self
+        return [program(self.name), *where, *self.flags]
 
-    def _ready(self) -> bool:
+    def answers(self) -> bool:
+        """Whether it is ready."""
         try:
             return httpx.get(f"{self.url}/-/ready", timeout=5).status_code == 200
         except httpx.TransportError:
             return False
-
-    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
-        """End it and wait until it has ended."""
-        assert self.process is not None
-        self.process.send_signal(how)
-        self.process.wait(30)
-        self.process = None
 
     def get(self, path: str, **query: Any) -> Any:
         """Return the JSON that it answers."""
         answer = httpx.get(f"{self.url}{path}", params=query, timeout=20)
         assert answer.status_code == 200, answer.text
         return answer.json()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self.process is not None:
-            self.stop(signal.SIGKILL)
 
 
 class Prometheus(Daemon):
