@@ -219,8 +219,15 @@ class Outbox:
 
     def wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
         """Wait until a condition holds that is looked at on each change; return whether it does."""
-        with self._changed:
-            return self._changed.wait_for(condition, timeout)
+        try:
+            with self._changed:
+                return self._changed.wait_for(condition, timeout)
+        except RuntimeError as error:
+            # A signal's exception between the release of the lock and the wait: leaving the
+            # block releases it again, which hides what the handler raised.
+            if error.__context__ is None:
+                raise
+            raise error.__context__ from None
 
     def _enter(self, packed: bytes, origin: Origin, segment: Segment | None, end: int) -> None:
         self._items.append(packed)

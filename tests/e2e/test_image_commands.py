@@ -62,7 +62,7 @@ def test_health_checks_of_the_other_services_work(daemon: Daemon) -> None:
     (port,) = (str(p).rpartition(":")[2] for p in SERVICES[daemon.name]["ports"])
     command = [program(tool), *(one.replace(f":{port}", f":{daemon.port}") for one in arguments)]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
-    daemon.stop()
+    daemon.end()
     assert subprocess.run(command, capture_output=True, check=False).returncode != 0
 
 

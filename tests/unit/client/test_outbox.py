@@ -4,6 +4,8 @@ import gc
 from fractions import Fraction
 from typing import cast
 
+import pytest
+
 from rankfold.partial import Partial, Worst
 from rankfold_client.items import FINISH, Item, commit_item, pack, partial_item, size_of, unpack
 from rankfold_client.outbox import Outbox
@@ -99,3 +101,22 @@ def test_outbox_costs_training_no_garbage_collection() -> None:
     assert after[0] - before[0] <= 2
     assert after[1:] == before[1:]
     assert len(gc.get_objects()) - tracked < 100
+
+
+def test_outbox_hands_on_what_a_signal_raised_while_it_began_to_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ctrl-C is a KeyboardInterrupt at every moment, and the outbox is as usable as before."""
+    outbox = Outbox(10, 10_000, Clock())
+    changed = outbox._changed
+    release = changed._release_save
+
+    def interrupted() -> None:
+        release()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(changed, "_release_save", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            outbox.wait_for(lambda: False, 1.0)
+    assert outbox.wait_for(lambda: True, 1.0)
