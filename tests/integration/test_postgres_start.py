@@ -39,6 +39,12 @@ def test_start_with_a_mode_of_tls_that_there_is_not_says_so(postgres: Postgres) 
         open_store(postgres.url("postgres", sslmode="bogus"), RuleSet())
 
 
+def test_start_with_too_few_ports_for_its_hosts_says_so() -> None:
+    """Each host has a port, or all have one."""
+    with pytest.raises(StoreRefused, match="correct its URL"):
+        open_store("postgresql://x@a,b,c/y?port=1,2", RuleSet())
+
+
 def test_migrate_says_what_a_start_says(
     postgres: Postgres, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,7 +12,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 from urllib.parse import quote, urlencode
 
 import psycopg
@@ -54,6 +54,7 @@ class Postgres(Process):
 
     Args:
         tls: whether it has a certificate and refuses connections over TCP without TLS.
+        port: on which it listens, if it is not to be any.
         settings: of postgresql.conf. What is durable is so by default; a test that
             stops nothing saves time with `fsync="off"`.
     """
@@ -61,12 +62,12 @@ class Postgres(Process):
     # Killed, it would leave its sessions behind, which it takes along this way.
     ABRUPT = signal.SIGQUIT
 
-    def __init__(self, *, tls: bool = False, **settings: str) -> None:
+    def __init__(self, *, tls: bool = False, port: int | None = None, **settings: str) -> None:
         super().__init__("postgres")
-        self.port = free_port()
+        self.port = port or free_port()
         self.data = self.folder / "data"
         self.certificate = self.folder / "certificate.pem"
-        subprocess.run(["cp", "-a", _template(), self.data], check=True)
+        self.fill()
         self._settings = {
             "listen_addresses": "127.0.0.1",
             "port": str(self.port),
@@ -77,6 +78,10 @@ class Postgres(Process):
         } | settings
         if tls:
             self._certify()
+
+    def fill(self) -> None:
+        """Make its files."""
+        subprocess.run(["cp", "-a", _template(), self.data], check=True)
 
     def _certify(self) -> None:
         key = self.folder / "key.pem"
@@ -107,7 +112,7 @@ class Postgres(Process):
             return False
         return True
 
-    def start(self) -> Postgres:
+    def start(self) -> Self:
         """Start it and wait until it takes connections.
 
         What a killed server leaves behind ends by itself, but only then can the next begin.

@@ -14,10 +14,11 @@ from support import roles
 from support.haproxy import HaProxy
 from support.pgbouncer import PgBouncer
 from support.postgres import Postgres
+from support.standby import Standby
 
 from .aggregator import Aggregator, Answer, ask, wait_until
 
-Way = Literal["direct", "pooled", "encrypted"]
+Way = Literal["direct", "pooled", "encrypted", "mirrored"]
 
 
 class Replicas:
@@ -26,8 +27,14 @@ class Replicas:
     Args:
         folder: where the aggregators' logs are.
         flags: further ones of `rankfold serve`.
-        way: how they reach the database: directly, through PgBouncer, or by TLS.
+        way: how they reach the database: directly, through PgBouncer, by TLS, or wherever it is,
+            for a standby has everything that was acknowledged and may take its place.
         number: of aggregators.
+
+    Attributes:
+        postgres: who takes writes.
+        standby: who follows it, where one does.
+        each: the aggregators.
     """
 
     refusals = frozenset({429, 502, 503, 504})
@@ -36,7 +43,9 @@ class Replicas:
         self._exits = ExitStack()
         self.postgres = Postgres(tls=way == "encrypted")
         self._exits.callback(self.postgres.close)
+        self._clusters = [self.postgres]
         self._bouncer: PgBouncer | None = None
+        self.standby: Standby | None = None
         store = self._store(way)
         self.each = [
             Aggregator(folder, *flags, store=store, name=f"server-{index}")
@@ -60,7 +69,15 @@ class Replicas:
         if way == "encrypted":
             trusted = str(self.postgres.certificate)
             return roles.url(self.postgres, roles.ROLE, sslmode="verify-full", sslrootcert=trusted)
-        return roles.url(self.postgres, roles.ROLE)
+        url = roles.url(self.postgres, roles.ROLE)
+        return self._follow().beside(url) if way == "mirrored" else url
+
+    def _follow(self, port: int | None = None) -> Standby:
+        """Let a new standby follow who takes writes."""
+        standby = self.standby = Standby(self.postgres, port)
+        self._clusters.append(standby)
+        self._exits.callback(standby.close)
+        return standby
 
     @property
     def readers(self) -> Sequence[Aggregator]:
@@ -70,7 +87,8 @@ class Replicas:
     @property
     def complaints(self) -> list[str]:
         """See `Service.complaints`: what nobody foresaw, and deadlocks."""
-        deadlocks = [line for line in self.postgres.log.splitlines() if "deadlock" in line]
+        logs = [line for cluster in self._clusters for line in cluster.log.splitlines()]
+        deadlocks = [line for line in logs if "deadlock" in line]
         return [line for one in self.each for line in one.complaints] + deadlocks
 
     def start(self) -> None:
@@ -81,6 +99,8 @@ class Replicas:
             roles.make_tables(self.postgres)
             if self._bouncer is not None:
                 self._bouncer.start()
+        if self.standby is not None:
+            self.standby.start().be_waited_for()
         self.revive()
         if not self._prepared:
             self._balancer.start()
@@ -100,7 +120,24 @@ class Replicas:
         """See `Service.end`: the aggregators, and the database as in a crash."""
         for one in self.each:
             one.end(how)
+        if self.standby is not None:
+            self.standby.stop("immediate")
         self.postgres.stop("immediate")
+
+    def fail_over(self) -> float:
+        """Lose who takes writes: the standby takes its place, and another one follows it.
+
+        Returns:
+            for how many seconds reports were not taken once it had.
+        """
+        lost, heir = self.postgres, self.standby
+        assert heir is not None
+        lost.stop("immediate")
+        heir.promote()
+        self.postgres = heir
+        seconds = self.resumed()
+        self._follow(lost.port).start().be_waited_for()
+        return seconds
 
     def close(self) -> None:
         """See `Service.close`."""

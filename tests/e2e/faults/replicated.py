@@ -26,12 +26,15 @@ class Replicated(Conductor):
 
     def __init__(self, seed: int, strikes: int, folder: Path) -> None:
         ways = get_args(Way)
-        self._server = Replicas(folder, *FLAGS[seed % len(FLAGS)], way=ways[seed % len(ways)])
+        way = ways[seed // 2 % len(ways)]  # each with both kinds of queues
+        self._server = Replicas(folder, *FLAGS[seed % len(FLAGS)], way=way)
         super().__init__(seed, strikes, folder, self._server)
 
     def faults(self) -> list[tuple[Callable[[], None], int]]:
         """See `Conductor.faults`."""
+        failover = [(self.fail_over, 12)] if self._server.standby else []
         return [
+            *failover,
             (self.kill_replica, 3),
             (self.kill_replica_while_it_writes, 3),
             (self.kill_replicas_before_they_answer, 3),
@@ -123,11 +126,19 @@ class Replicated(Conductor):
         """Kill PostgreSQL's first process."""
         self._take_away("kill")
 
+    def fail_over(self) -> None:
+        """Lose PostgreSQL for good; its standby takes over."""
+        self._outcome.kills["database for good"] += 1
+        self._resumed(self._server.fail_over())
+
     def _take_away(self, how: databases.Ending) -> None:
         self._outcome.kills["database"] += 1
         with databases.away(self._server.postgres, how):
             time.sleep(self._rng.uniform(0, 1.0))
-        self._outcome.slowest_resume = max(self._outcome.slowest_resume, self._server.resumed())
+        self._resumed(self._server.resumed())
+
+    def _resumed(self, seconds: float) -> None:
+        self._outcome.slowest_resume = max(self._outcome.slowest_resume, seconds)
 
     def end_sessions(self) -> None:
         """End the aggregators' sessions again and again, in the middle of what they do."""

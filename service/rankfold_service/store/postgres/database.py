@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import psycopg
@@ -20,6 +20,9 @@ Connection = psycopg.Connection[Row]
 Cursor = psycopg.Cursor[Row]
 
 _log = logging.getLogger("rankfold.store")
+
+# What the driver says of a host that it has named already.
+_AT_HOST = re.compile(r": connection failed: connection to server .* failed: (?:FATAL:  )?")
 
 _ENCODE = "it cannot be read: write what is special in its user and password as %XX, / as %2F"
 
@@ -92,8 +95,7 @@ class Database:
             raise ConfigurationError(f"the store's URL: {_ENCODE}")
         rest = {name: value for name, value in DEFAULTS.items() if name not in given}
         self._conninfo = make_conninfo(url, **rest)
-        place = f"{given.get('host', 'localhost')}:{given.get('port', 5432)}"
-        self.name = f"PostgreSQL database {given.get('dbname', '')!r} at {place}"
+        self.name = f"PostgreSQL database {given.get('dbname', '')!r} at {_places(given)}"
         self.connected: Callable[[], None] = lambda: None
         self._connection: Connection | None = None
         self._reading = False
@@ -262,8 +264,21 @@ def _collided(error: psycopg.Error) -> bool:
 
 
 def _words(error: psycopg.Error) -> str:
-    """Return the first line of what an error says; others repeat the statement."""
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """Return the first line of what an error says; others repeat the statement.
+
+    Of several hosts it is what each of them says.
+    """
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    hosts = [_AT_HOST.sub(": ", line[2:]) for line in lines if line.startswith("- host: ")]
+    return "; ".join(hosts) or lines[0]
+
+
+def _places(given: Mapping[str, Any]) -> str:
+    """Return where a database is, each host with its port, of what libpq makes of a URL."""
+    hosts = str(given.get("host") or "localhost").split(",")
+    ports = str(given.get("port") or "").split(",")
+    ports = ports if len(ports) == len(hosts) else ports * len(hosts)
+    return ",".join(f"{h}:{p or 5432}" for h, p in zip(hosts, ports, strict=False))
 
 
 def columns(rows: Sequence[Row], width: int) -> list[list[Any]]:

@@ -31,7 +31,7 @@ _ADVICE: tuple[tuple[str | None, tuple[str, ...], str], ...] = (
     (None, ("sslmode", "certificate", "not support SSL"), "correct its sslmode and sslrootcert"),
     ("3D000", ("does not exist",), "create it first, as docs/postgresql.md says"),
     ("28", ("authentication failed", "no password supplied"), "are user and password right?"),
-    (None, ("invalid ",), "correct its URL"),
+    (None, ("invalid ", "could not match"), "correct its URL"),
 )
 
 _log = logging.getLogger("rankfold.store")
