@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 from rankfold.exact import sum_to_units, to_units
-from rankfold.partial import PartialColumns, PartialContent, Worst
+from rankfold.partial import PartialColumns, PartialContent, Worst, picker
 
 KEPT_WORST = 16
 
@@ -93,7 +93,7 @@ class Fold(NamedTuple):
     @property
     def bare(self) -> Fold:
         """This fold without its worst tokens, which are kept over all ranks alone."""
-        return self._replace(worst=()) if self.worst else self
+        return Fold(*self[:10]) if self.worst else self
 
     def merge(self, other: Fold) -> Fold:
         """Return the fold of both."""
@@ -164,12 +164,20 @@ class Fold(NamedTuple):
             attempt: in which attempt.
         """
         ulp_max, total = _present(columns.ulp_max or ()), _present(columns.total or ())
-        return self._replace(
-            moments=_moments(columns, columns.sum_sq) if columns.sum_sq else None,
-            ulp_max=max(ulp_max, default=None),
-            total=sum(total) if total else None,
-            worst=_worst(columns, columns.worst, rank, attempt) if columns.worst else (),
+        return Fold(
+            *self[:7],
+            self._moments(columns, columns.sum_sq) if columns.sum_sq else None,
+            max(ulp_max, default=None),
+            sum(total) if total else None,
+            _worst(columns, columns.worst, rank, attempt) if columns.worst else (),
         )
+
+    def _moments(self, columns: PartialColumns, squares: Sequence[float | None]) -> Moments | None:
+        known = [row for row, square in enumerate(squares) if square is not None]
+        if not known:
+            return None
+        of_known = Fold.of(picker(known)(columns.contents())) if len(known) < len(squares) else self
+        return Moments(of_known.finite, of_known.sum, sum_to_units(_present(squares)))
 
 
 class ScalarFold(NamedTuple):
@@ -279,18 +287,6 @@ def _present(column: Sequence[T | None]) -> Sequence[T]:
     if None in column:
         return [value for value in column if value is not None]
     return cast("Sequence[T]", column)
-
-
-def _moments(columns: PartialColumns, squares: Sequence[float | None]) -> Moments | None:
-    if None in squares:
-        columns = columns.at([row for row, square in enumerate(squares) if square is not None])
-    if not len(columns):
-        return None
-    return Moments(
-        sum(columns.valid) - sum(columns.nonfinite),
-        sum_to_units(columns.sum),
-        sum_to_units(_present(squares)),
-    )
 
 
 def _add_moments(a: Moments | None, b: Moments) -> Moments:

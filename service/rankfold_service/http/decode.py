@@ -140,14 +140,8 @@ def _filled(column: list[Any] | None, default: Any, size: int) -> list[Any]:
 
 def _worst(value: dict[str, Any]) -> Worst:
     row, column = value["position"]
-    return Worst(
-        position=(row, column),
-        a=number_from_json(value["a"]),
-        b=number_from_json(value["b"]),
-        ulp=value["ulp"],
-        token_id=value.get("token_id"),
-        sample=value.get("sample"),
-    )
+    a, b = number_from_json(value["a"]), number_from_json(value["b"])
+    return Worst((row, column), a, b, value["ulp"], value.get("token_id"), value.get("sample"))
 
 
 def _rules(columns: Columns, rules: RuleSet) -> list[Rule | None]:

@@ -1,7 +1,8 @@
 """One journal record: a report, a finish or a delete as bytes, exact to the bit.
 
-Numbers are columns of 64-bit integers and doubles; what has no fixed size is a JSON header.
-Each record carries its length and a CRC-32, so that damage is found before it is believed.
+Numbers are columns of doubles and of integers as narrow as they allow; what has no fixed size
+is a JSON header. Each record carries its length and a CRC-32, so that damage is found before it
+is believed.
 """
 
 from __future__ import annotations
@@ -10,19 +11,20 @@ import json
 import math
 import struct
 import zlib
-from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal, cast
 
-from rankfold.partial import PartialColumns, Worst
+from rankfold.partial import PartialColumns, Worst, picker
 from rankfold.rules import Rule
 from rankfold.wire import Commit, Report, ScalarColumns
-from rankfold_service.store.columns import encode, little_endian
+from rankfold_service.store.columns import encode
 
 _FRAME = struct.Struct("<II")
 _SIZES = struct.Struct("<III")
+_LENGTH = struct.Struct("<I")
+_WIDEST = "q"
 _PARTIAL_INTEGERS = ("iteration", "microbatch", "count", "valid", "nonfinite")
 _OPTIONAL_INTEGERS = ("ulp_max", "total")
 _NULL_INTEGER = -1  # counts are never negative, and doubles in these columns never NaN
@@ -56,6 +58,14 @@ def pack(entry: Entry) -> bytes:
     names = list(dict.fromkeys(chain(partials.series, scalars.key)))
     index = {name: i for i, name in enumerate(names)}
     optional = [f for f in _OPTIONAL_INTEGERS if getattr(partials, f) is not None]
+    worst = [i for i, token in enumerate(partials.worst or ()) if token is not None]
+    columns = _ColumnWriter()
+    if len(partials):
+        _put_partials(columns, partials, index, optional)
+    if worst:
+        _put_worst(columns, worst, picker(worst)(partials.worst or ()))
+    if len(scalars):
+        _put_scalars(columns, scalars, index)
     header = {
         "op": entry.op,
         "now": entry.now,
@@ -71,32 +81,51 @@ def pack(entry: Entry) -> bytes:
         "names": names,
         "optional": optional,
         "sum_sq": partials.sum_sq is not None,
-        "worst": _pack_worst(partials.worst),
+        "worst": len(worst),
         "rules": scalars.rule,
         "global": scalars.is_global,
+        "codes": columns.codes,
     }
     # What is empty or false is what a reader takes it for: it is left out.
     text = encode({name: value for name, value in header.items() if value})
-    parts = [_SIZES.pack(len(text), len(partials), len(scalars)), text]
-    if len(partials):
-        parts += (
-            _numbers("q", [index[name] for name in partials.series]),
-            *(_numbers("q", getattr(partials, field)) for field in _PARTIAL_INTEGERS),
-            *(_numbers("q", _filled(getattr(partials, f))) for f in optional),
-            _numbers("d", _with_nan(partials.max)),
-            _numbers("d", partials.sum),
-            _numbers("d", _with_nan(partials.sum_sq)) if partials.sum_sq is not None else b"",
-        )
-    if len(scalars):
-        parts += (
-            _numbers("q", [index[key] for key in scalars.key]),
-            _numbers("q", scalars.iteration),
-            _numbers("q", scalars.microbatch),
-            _numbers("q", scalars.weight),
-            _numbers("d", scalars.value),
-        )
-    body = b"".join(parts)
+    sizes = _SIZES.pack(len(text), len(partials), len(scalars))
+    body = b"".join((sizes, text, *columns.parts))
     return _FRAME.pack(len(body), zlib.crc32(body)) + body
+
+
+def _put_partials(
+    columns: _ColumnWriter, partials: PartialColumns, index: dict[str, int], optional: list[str]
+) -> None:
+    columns.integers([*map(index.__getitem__, partials.series)])
+    for field in _PARTIAL_INTEGERS:
+        columns.integers(getattr(partials, field))
+    for field in optional:
+        columns.integers(_filled(getattr(partials, field)))
+    columns.doubles(_with_nan(partials.max))
+    columns.doubles(partials.sum)
+    if partials.sum_sq is not None:
+        columns.doubles(_with_nan(partials.sum_sq))
+
+
+def _put_worst(columns: _ColumnWriter, rows: list[int], worst: Sequence[Worst]) -> None:
+    """Put the worst tokens of these rows; names of samples are JSON where there are any."""
+    position, a, b, ulp, token_id, sample = zip(*worst, strict=True)
+    columns.integers(rows)
+    for each in zip(*position, strict=True):
+        columns.integers(each)
+    columns.doubles(a)
+    columns.doubles(b)
+    columns.integers(ulp)
+    columns.integers(_filled(token_id))
+    columns.anything([] if sample.count(None) == len(sample) else sample)
+
+
+def _put_scalars(columns: _ColumnWriter, scalars: ScalarColumns, index: dict[str, int]) -> None:
+    columns.integers([*map(index.__getitem__, scalars.key)])
+    columns.integers(scalars.iteration)
+    columns.integers(scalars.microbatch)
+    columns.integers(scalars.weight)
+    columns.doubles(scalars.value)
 
 
 def unpack_all(records: bytes) -> Iterator[Entry]:
@@ -122,7 +151,7 @@ def _unpack(body: bytes) -> Entry:
     header_size, partial_count, scalar_count = _SIZES.unpack_from(body)
     start = _SIZES.size + header_size
     header = json.loads(body[_SIZES.size : start])
-    read = _ColumnReader(memoryview(body)[start:])
+    read = _ColumnReader(body, start, header.get("codes", ""))
     partials = _unpack_partials(header, read, partial_count)
     scalars = _unpack_scalars(header, read, scalar_count)
     report = Report(
@@ -146,14 +175,29 @@ def _unpack_partials(header: dict[str, Any], read: _ColumnReader, count: int) ->
     for field in _PARTIAL_INTEGERS:
         setattr(columns, field, read.integers(count))
     for field in header.get("optional", ()):
-        values = read.integers(count)
-        setattr(columns, field, [None if v == _NULL_INTEGER else v for v in values])
+        setattr(columns, field, _with_none(read.integers(count)))
     columns.max = _without_nan(read.doubles(count))
     columns.sum = read.doubles(count)
     if header.get("sum_sq"):
         columns.sum_sq = _without_nan(read.doubles(count))
-    columns.worst = _unpack_worst(header.get("worst"), count)
+    columns.worst = _unpack_worst(header.get("worst"), read, count)
     return columns
+
+
+def _unpack_worst(said: Any, read: _ColumnReader, count: int) -> list[Worst | None] | None:
+    """Return the column of worst tokens; records of before have them as JSON in their header."""
+    if not said:
+        return None
+    if isinstance(said, list):
+        found = {row: unpack_worst(token) for row, token in said}
+    else:
+        rows = read.integers(said)
+        positions = zip(read.integers(said), read.integers(said), strict=True)
+        a, b = read.doubles(said), read.doubles(said)
+        ulp, token_id = read.integers(said), _with_none(read.integers(said))
+        sample = read.anything() or [None] * said
+        found = dict(zip(rows, map(Worst, positions, a, b, ulp, token_id, sample), strict=True))
+    return [found.get(row) for row in range(count)]
 
 
 def _unpack_scalars(header: dict[str, Any], read: _ColumnReader, count: int) -> ScalarColumns:
@@ -169,31 +213,96 @@ def _unpack_scalars(header: dict[str, Any], read: _ColumnReader, count: int) -> 
     )
 
 
-class _ColumnReader:
-    """Takes columns off the front of a record's bytes."""
+class _ColumnWriter:
+    """Gathers columns as bytes, each of integers as narrow as its values allow.
 
-    def __init__(self, data: memoryview) -> None:
+    Attributes:
+        codes: of `struct`, one for each column of integers.
+        parts: what to join.
+    """
+
+    def __init__(self) -> None:
+        self.codes = ""
+        self.parts: list[bytes] = []
+
+    def integers(self, values: Sequence[int]) -> None:
+        """Add a column of 64-bit integers."""
+        code, data = _narrow(values)
+        self.codes += code
+        self.parts.append(data)
+
+    def doubles(self, values: Sequence[float]) -> None:
+        """Add a column of doubles."""
+        self.parts.append(struct.pack(f"<{len(values)}d", *values))
+
+    def anything(self, value: Any) -> None:
+        """Add what JSON holds."""
+        data = encode(value)
+        self.parts += (_LENGTH.pack(len(data)), data)
+
+
+def _narrow(values: Sequence[int]) -> tuple[str, bytes]:
+    try:
+        return "B", bytes(values)  # twice as fast as `struct`
+    except ValueError:  # some are negative or over 255
+        return _wide(values)
+
+
+def _wide(values: Sequence[int]) -> tuple[str, bytes]:
+    for code in "HI":
+        try:
+            return code, struct.pack(f"<{len(values)}{code}", *values)
+        except struct.error:
+            continue
+    return _WIDEST, struct.pack(f"<{len(values)}{_WIDEST}", *values)
+
+
+class _ColumnReader:
+    """Takes columns off a record's bytes in the order in which they were added.
+
+    Args:
+        data: the record.
+        at: where its first column begins.
+        codes: see `_ColumnWriter`; records of before have none, for each column is of the widest.
+    """
+
+    def __init__(self, data: bytes, at: int, codes: str) -> None:
         self._data = data
+        self._at = at
+        self._codes = iter(codes)
 
     def integers(self, count: int) -> list[int]:
-        return cast(list[int], self._column("q", count))
+        """Return the next column of so many integers; an empty one takes no place."""
+        return self._take(count, next(self._codes, _WIDEST)) if count else []
 
     def doubles(self, count: int) -> list[float]:
-        return cast(list[float], self._column("d", count))
+        """Return the next column of so many doubles."""
+        return self._take(count, "d")
 
-    def _column(self, code: Literal["q", "d"], count: int) -> list[int] | list[float]:
-        column: array[Any] = array(code)
-        column.frombytes(self._data[: 8 * count])
-        self._data = self._data[8 * count :]
-        return little_endian(column).tolist()
+    def anything(self) -> Any:
+        """Return what JSON holds."""
+        (length,) = _LENGTH.unpack_from(self._data, self._at)
+        start = self._at + _LENGTH.size
+        self._at = start + length
+        return json.loads(self._data[start : self._at])
+
+    def _take(self, count: int, code: str) -> list[Any]:
+        layout = f"<{count}{code}"
+        values = struct.unpack_from(layout, self._data, self._at)
+        self._at += struct.calcsize(layout)
+        return [*values]
 
 
-def _numbers(code: Literal["q", "d"], values: Sequence[float]) -> bytes:
-    return little_endian(array(code, values)).tobytes()
-
-
-def _filled(values: Sequence[int | None]) -> list[int]:
+def _filled(values: Sequence[int | None]) -> Sequence[int]:
+    if None not in values:
+        return cast("Sequence[int]", values)
     return [_NULL_INTEGER if value is None else value for value in values]
+
+
+def _with_none(values: Sequence[int]) -> Sequence[int | None]:
+    if _NULL_INTEGER not in values:
+        return values
+    return [None if value == _NULL_INTEGER else value for value in values]
 
 
 def _with_nan(values: Sequence[float | None]) -> Sequence[float]:
@@ -204,20 +313,6 @@ def _with_nan(values: Sequence[float | None]) -> Sequence[float]:
 
 def _without_nan(values: Sequence[float]) -> list[float | None]:
     return [None if math.isnan(value) else value for value in values]
-
-
-def _pack_worst(worst: Sequence[Worst | None] | None) -> list[list[Any]]:
-    """Return (row, worst) of the partials that have one."""
-    return [[i, pack_worst(w)] for i, w in enumerate(worst or ()) if w is not None]
-
-
-def _unpack_worst(packed: list[list[Any]] | None, count: int) -> list[Worst | None] | None:
-    if not packed:
-        return None
-    column: list[Worst | None] = [None] * count
-    for row, worst in packed:
-        column[row] = unpack_worst(worst)
-    return column
 
 
 def pack_worst(worst: Worst) -> list[Any]:
