@@ -217,12 +217,11 @@ class Ledger:
             contents = picker(rows)(everything)
             sorted_ = attempt.open_page(iteration).enter_partials(rank, series, contents)
             tally.add(sorted_)
-            if sorted_.accepted:
-                whole = len(sorted_.accepted) == len(rows)
-                pick = picker(sorted_.accepted)
-                fold = Fold.of(contents if whole else pick(contents))
+            if accepted := sorted_.accepted:
+                whole = len(accepted) == len(rows)
+                fold = Fold.of(contents if whole else picker(accepted)(contents))
                 if detailed:
-                    part = columns.at(rows if whole else pick(rows))
+                    part = columns.at(rows if whole else picker(accepted)(rows))
                     fold = fold.detailed(part, rank, attempt.number)
                 attempt.fold_series(iteration, rank, series, fold)
                 gains.series.append((iteration, series, fold))

@@ -73,11 +73,13 @@ def decode_finish(body: bytes) -> int:
 
 def _columns(document: Any, name: str, max_items: int) -> tuple[Columns, Locate]:
     """Take a list off a document, as columns of one length, and how to say where a value stands."""
-    sent = document.pop(name, ())
+    sent = document.pop(name, None)
+    if not sent:  # as most reports have it of two lists of the three
+        return {}, _in_rows(name)
     if isinstance(sent, dict):
         columns, locate = sent, _in_columns(name)
     else:
-        columns, locate = _transposed(sent) if sent else {}, _in_rows(name)
+        columns, locate = _transposed(sent), _in_rows(name)
     lengths = [*map(len, columns.values())]
     longest = max(lengths, default=0)
     if longest > max_items:
