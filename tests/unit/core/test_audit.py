@@ -14,6 +14,7 @@ from rankfold.iterations import Iterations
 from rankfold.ledger import Ledger
 from rankfold.microbatches import Microbatches
 from rankfold.page import Conflict
+from rankfold.partial import Worst
 from unit.core.builders import SERIES, dirty, ledger_of, partial, report, scalar
 from unit.core.worlds import Parts, one_report, worlds
 
@@ -25,6 +26,18 @@ def test_audit_agrees_with_what_reports_built(parts: list[Parts]) -> None:
     ledger = ledger_of()
     for part in parts:
         ledger.apply(one_report(*part), 1.0, keep=1)
+    assert list(audit(ledger)) == []
+
+
+def test_audit_takes_a_nan_for_the_same_as_another() -> None:
+    """A worst token may hold one; read twice from a file, it is two objects."""
+    ledgers = []
+    for _ in range(2):
+        worst = Worst((0, 1), float("nan"), -1.0, 0)
+        partials = [partial(count=1, nonfinite=1, valid=2, worst=worst)]
+        ledgers.append(ledger_of(report(partials=partials)))
+    ledger, twin = ledgers
+    ledger.attempts[0].everything = twin.attempts[0].everything
     assert list(audit(ledger)) == []
 
 
