@@ -7,7 +7,8 @@ and any grouping, on any number of ranks, and come out with the same bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar, cast
 
 from rankfold.exact import sum_to_units, to_units
@@ -93,7 +94,7 @@ class Fold(NamedTuple):
     @property
     def bare(self) -> Fold:
         """This fold without its worst tokens, which are kept over all ranks alone."""
-        return Fold(*self[:10]) if self.worst else self
+        return _fold((*self[:10], ())) if self.worst else self
 
     def merge(self, other: Fold) -> Fold:
         """Return the fold of both."""
@@ -101,18 +102,20 @@ class Fold(NamedTuple):
             return other
         # Unpacked, because this runs several times for every group of partials.
         partials, valid, count, nonfinite, sum_, max_, min_, moments, ulp_max, total, worst = other
-        return Fold(
-            self.partials + partials,
-            self.valid + valid,
-            self.count + count,
-            self.nonfinite + nonfinite,
-            self.sum + sum_,
-            largest(self.max, max_),
-            smallest(self.min, min_),
-            self.moments if moments is None else _add_moments(self.moments, moments),
-            self.ulp_max if ulp_max is None else largest(self.ulp_max, ulp_max),
-            self.total if total is None else total + (self.total or 0),
-            _merge_worst(self.worst, worst) if worst else self.worst,
+        return _fold(
+            (
+                self.partials + partials,
+                self.valid + valid,
+                self.count + count,
+                self.nonfinite + nonfinite,
+                self.sum + sum_,
+                largest(self.max, max_),
+                smallest(self.min, min_),
+                self.moments if moments is None else _add_moments(self.moments, moments),
+                self.ulp_max if ulp_max is None else largest(self.ulp_max, ulp_max),
+                self.total if total is None else total + (self.total or 0),
+                _merge_worst(self.worst, worst) if worst else self.worst,
+            )
         )
 
     def without(self, part: Fold) -> Fold:
@@ -178,6 +181,10 @@ class Fold(NamedTuple):
             return None
         of_known = Fold.of(picker(known)(columns.contents())) if len(known) < len(squares) else self
         return Moments(of_known.finite, of_known.sum, sum_to_units(_present(squares)))
+
+
+# What the class's own constructor does with its arguments, in half the time.
+_fold: Callable[[tuple[Any, ...]], Fold] = partial(tuple.__new__, Fold)
 
 
 class ScalarFold(NamedTuple):
