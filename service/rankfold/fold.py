@@ -158,13 +158,24 @@ class Fold(NamedTuple):
             min(known) + 0.0 if known else None,
         )
 
-    def detailed(self, columns: PartialColumns, rank: int, attempt: int) -> Fold:
+    @property
+    def least(self) -> float:
+        """The distance |a - b| below which no further token is among the worst; 0 if any may be."""
+        if len(self.worst) < KEPT_WORST:
+            return 0.0
+        last = self.worst[-1]
+        return -last.minus_distance if last.finite else math.inf
+
+    def detailed(
+        self, columns: PartialColumns, rank: int, attempt: int, least: float = 0.0
+    ) -> Fold:
         """Return this fold with the optional fields of the partials that it is of.
 
         Args:
             columns: those partials, whole.
             rank: who reported them.
             attempt: in which attempt.
+            least: worst tokens of a smaller |a - b| are left out.
         """
         ulp_max, total = _present(columns.ulp_max or ()), _present(columns.total or ())
         return Fold(
@@ -172,7 +183,7 @@ class Fold(NamedTuple):
             self._moments(columns, columns.sum_sq) if columns.sum_sq else None,
             max(ulp_max, default=None),
             sum(total) if total else None,
-            _worst(columns, columns.worst, rank, attempt) if columns.worst else (),
+            _worst(columns, columns.worst, rank, attempt, least) if columns.worst else (),
         )
 
     def _moments(self, columns: PartialColumns, squares: Sequence[float | None]) -> Moments | None:
@@ -303,13 +314,14 @@ def _add_moments(a: Moments | None, b: Moments) -> Moments:
 
 
 def _worst(
-    columns: PartialColumns, worst: Sequence[Worst | None], rank: int, attempt: int
+    columns: PartialColumns, worst: Sequence[Worst | None], rank: int, attempt: int, least: float
 ) -> tuple[WorstToken, ...]:
     rows = zip(columns.iteration, columns.microbatch, worst, strict=True)
     return _keep_worst(
         WorstToken.of(Place(iteration, microbatch, rank, attempt), token)
         for iteration, microbatch, token in rows
-        if token is not None
+        # Negated, because a NaN is below nothing, and it is among the worst.
+        if token is not None and not abs(token.a - token.b) < least
     )
 
 

@@ -215,14 +215,17 @@ class Ledger:
             attempt.seen[series] = Iterations()
         for (iteration, series), rows in _groups(columns.iteration, columns.series):
             contents = picker(rows)(everything)
-            sorted_ = attempt.open_page(iteration).enter_partials(rank, series, contents)
+            page = attempt.open_page(iteration)
+            sorted_ = page.enter_partials(rank, series, contents)
             tally.add(sorted_)
             if accepted := sorted_.accepted:
                 whole = len(accepted) == len(rows)
                 fold = Fold.of(contents if whole else picker(accepted)(contents))
                 if detailed:
                     part = columns.at(rows if whole else picker(accepted)(rows))
-                    fold = fold.detailed(part, rank, attempt.number)
+                    # What is not among the worst of its iteration is among those of no total.
+                    least = page.table.series.get(series, fold).least
+                    fold = fold.detailed(part, rank, attempt.number, least)
                 attempt.fold_series(iteration, rank, series, fold)
                 gains.series.append((iteration, series, fold))
             for i in sorted_.conflicts:

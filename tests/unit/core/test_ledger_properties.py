@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import asdict
 
@@ -12,10 +13,11 @@ from hypothesis import strategies as st
 from rankfold import reading
 from rankfold.coverage import Selection, coverage
 from rankfold.facts import Facts
-from rankfold.fold import Table
+from rankfold.fold import KEPT_WORST, Place, Table, WorstToken
 from rankfold.ledger import Ledger
+from rankfold.partial import Worst
 from rankfold.rules import RuleSet
-from unit.core.builders import OTHER, SERIES, Shelf, ledger_of, picture, plain
+from unit.core.builders import OTHER, SERIES, Shelf, ledger_of, partial, picture, plain, report
 from unit.core.oracle import Oracle, shown
 from unit.core.worlds import Parts, one_report, rearranged, worlds
 
@@ -138,3 +140,40 @@ def test_ledger_agrees_with_oracle_in_a_longer_run(seed: int) -> None:
     assert repr(sorted(shown_table(ledger.totals("effective")).items())) == repr(
         sorted(oracle.totals("effective").items())
     )
+
+
+# Few different distances, so that ties and the sixteenth of an iteration are met often.
+TOKENS = st.builds(
+    Worst,
+    st.just((0, 0)),
+    st.sampled_from([-1.0, -1.5, -2.0, -math.inf, math.nan]),
+    st.sampled_from([-1.0, -3.0]),
+    st.integers(0, 2),
+)
+
+
+@given(st.lists(st.tuples(st.integers(0, 1), TOKENS), min_size=1, max_size=60), st.integers(1, 20))
+def test_worst_tokens_are_those_of_all_whatever_the_order(
+    found: list[tuple[int, Worst]], most: int
+) -> None:
+    """What is left out on arrival is never among the worst of an iteration or of the run."""
+    rows = [partial(iteration, i, count=1, worst=w) for i, (iteration, w) in enumerate(found)]
+    batches = [rows[at : at + most] for at in range(0, len(rows), most)]
+    ledger = ledger_of(*(report(partials=batch) for batch in batches))
+
+    placed = [
+        WorstToken.of(Place(iteration, i, 0, 0), worst)
+        for i, (iteration, worst) in enumerate(found)
+    ]
+    for table, tokens in (
+        (ledger.totals("all"), placed),
+        *(
+            (
+                ledger.attempts[0].page(iteration).table,
+                [t for t in placed if t.place[0] == iteration],
+            )
+            for iteration in {token.place.iteration for token in placed}
+        ),
+    ):
+        kept = table.series[SERIES].worst
+        assert repr(list(kept)) == repr(sorted(tokens)[:KEPT_WORST])
