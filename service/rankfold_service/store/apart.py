@@ -6,7 +6,6 @@ import json
 import math
 import struct
 import zlib
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Any
@@ -16,7 +15,7 @@ from rankfold.iterations import Iterations
 from rankfold.microbatches import Microbatches
 from rankfold.page import Cell, Conflict, Page
 from rankfold.rules import Rule
-from rankfold_service.store.columns import encode, little_endian, split
+from rankfold_service.store.columns import WIDEST, encode, pack_as, split, unpack_as
 from rankfold_service.store.folds import pack_tokens, unpack_tokens
 
 _CHECKSUM = struct.Struct("<I")
@@ -79,8 +78,8 @@ def _contents(page: Page) -> bytes:
     parts = (
         _SIZES.pack(len(rows), len(head)),
         head,
-        little_endian(array("q", chain(*columns[:4]))).tobytes(),
-        little_endian(array("d", (*maxima, *columns[5]))).tobytes(),
+        pack_as(WIDEST, [*chain(*columns[:4])]),
+        pack_as("d", [*maxima, *columns[5]]),
     )
     return _checked(b"".join(parts))
 
@@ -90,10 +89,8 @@ def _fill(page: Page, data: bytes) -> None:
     rows, size = _SIZES.unpack_from(data)
     start = _SIZES.size + size
     counts, scalars = json.loads(data[_SIZES.size : start])
-    integers, doubles = array("q"), array("d")
-    integers.frombytes(data[start : start + 8 * 4 * rows])
-    doubles.frombytes(data[start + 8 * 4 * rows :])
-    whole, real = little_endian(integers).tolist(), little_endian(doubles).tolist()
+    whole = unpack_as(WIDEST, 4 * rows, data, start)
+    real = unpack_as("d", 2 * rows, data, start + 8 * len(whole))
     maxima = [None if math.isnan(value) else value for value in real[:rows]]
     columns = [whole[at : at + rows] for at in range(0, 4 * rows, max(rows, 1))]
     partials = zip(*columns, maxima, real[rows:], strict=True) if rows else iter(())

@@ -19,12 +19,11 @@ from typing import Any, Literal, cast
 from rankfold.partial import PartialColumns, Worst, picker
 from rankfold.rules import Rule
 from rankfold.wire import Commit, Report, ScalarColumns
-from rankfold_service.store.columns import encode
+from rankfold_service.store.columns import WIDEST, encode, narrow, pack_as, unpack_as
 
 _FRAME = struct.Struct("<II")
 _SIZES = struct.Struct("<III")
 _LENGTH = struct.Struct("<I")
-_WIDEST = "q"
 _PARTIAL_INTEGERS = ("iteration", "microbatch", "count", "valid", "nonfinite")
 _OPTIONAL_INTEGERS = ("ulp_max", "total")
 _NULL_INTEGER = -1  # counts are never negative, and doubles in these columns never NaN
@@ -227,34 +226,18 @@ class _ColumnWriter:
 
     def integers(self, values: Sequence[int]) -> None:
         """Add a column of 64-bit integers."""
-        code, data = _narrow(values)
+        code, data = narrow(values)
         self.codes += code
         self.parts.append(data)
 
     def doubles(self, values: Sequence[float]) -> None:
         """Add a column of doubles."""
-        self.parts.append(struct.pack(f"<{len(values)}d", *values))
+        self.parts.append(pack_as("d", values))
 
     def anything(self, value: Any) -> None:
         """Add what JSON holds."""
         data = encode(value)
         self.parts += (_LENGTH.pack(len(data)), data)
-
-
-def _narrow(values: Sequence[int]) -> tuple[str, bytes]:
-    try:
-        return "B", bytes(values)  # twice as fast as `struct`
-    except ValueError:  # some are negative or over 255
-        return _wide(values)
-
-
-def _wide(values: Sequence[int]) -> tuple[str, bytes]:
-    for code in "HI":
-        try:
-            return code, struct.pack(f"<{len(values)}{code}", *values)
-        except struct.error:
-            continue
-    return _WIDEST, struct.pack(f"<{len(values)}{_WIDEST}", *values)
 
 
 class _ColumnReader:
@@ -273,7 +256,7 @@ class _ColumnReader:
 
     def integers(self, count: int) -> list[int]:
         """Return the next column of so many integers; an empty one takes no place."""
-        return self._take(count, next(self._codes, _WIDEST)) if count else []
+        return self._take(count, next(self._codes, WIDEST)) if count else []
 
     def doubles(self, count: int) -> list[float]:
         """Return the next column of so many doubles."""
@@ -287,10 +270,9 @@ class _ColumnReader:
         return json.loads(self._data[start : self._at])
 
     def _take(self, count: int, code: str) -> list[Any]:
-        layout = f"<{count}{code}"
-        values = struct.unpack_from(layout, self._data, self._at)
-        self._at += struct.calcsize(layout)
-        return [*values]
+        at = self._at
+        self._at += count * struct.calcsize(f"<{code}")
+        return [*unpack_as(code, count, self._data, at)]
 
 
 def _filled(values: Sequence[int | None]) -> Sequence[int]:
