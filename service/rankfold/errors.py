@@ -12,6 +12,7 @@ RankfoldError
 ├── Unavailable               try the same again later
 │   ├── Overloaded            too much at once
 │   └── StoreUnavailable      the store does not answer or cannot write
+│       └── StoreDamaged      what it has of something cannot be read
 ├── ConfigurationError        settings or files that cannot be used
 │   ├── InvalidRules          the rules file
 │   ├── InvalidTokens         the tokens file
@@ -119,6 +120,12 @@ class StoreUnavailable(Unavailable):
     """The store does not answer, or cannot make a write durable."""
 
     code = "store_unavailable"
+
+
+class StoreDamaged(StoreUnavailable):
+    """What the store has of one thing cannot be read; of others it may be whole."""
+
+    code = "store_damaged"
 
 
 class ConfigurationError(RankfoldError):

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import chain, islice
@@ -12,7 +10,7 @@ from typing import Any, TypeVar
 
 from rankfold import answers
 from rankfold.coverage import Missing, Selection, missing_by_rank
-from rankfold.errors import NotFound, StoreUnavailable
+from rankfold.errors import StoreUnavailable
 from rankfold.gate import Policy
 from rankfold.ledger import Attempts, Ledger
 from rankfold.reading import iterations
@@ -20,14 +18,13 @@ from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
 from rankfold_service import present
 from rankfold_service.judge import Ages, Judge, Mark, Sight
+from rankfold_service.look import Lookout
 from rankfold_service.retention import Retention, forget
 from rankfold_service.store import Name, Store
 from rankfold_service.writer import Writer
 
 T = TypeVar("T")
 PROBE_TIMEOUT = 5.0
-# For how long a look at the runs keeps the writer from taking reports.
-LOOK_SECONDS = 0.001
 
 
 class Aggregator:
@@ -54,6 +51,7 @@ class Aggregator:
         self._judge = Judge(ages, now)
         self._retention = retention
         self._now = now
+        self._lookout = Lookout(writer, self._judge)
 
     async def ingest(self, report: Report) -> Receipt:
         """Take a report; when this returns, it is durable.
@@ -211,31 +209,16 @@ class Aggregator:
     async def look(self, known: Mapping[Name, Mark]) -> dict[Name, Sight]:
         """Return the runs that the gauges show, by project and name, in order.
 
-        Each run is of one moment, but reports are taken between one few of them and the next:
-        however many runs there are, no report waits for all of them.
-
         Args:
             known: the marks of an earlier look; runs that are still as they were then come
                 without a snapshot.
         """
-        names = await self._writer.call(lambda store: store.names())
-        rest = iter(names)
-        found: dict[Name, Sight] = {}
+        return await self._lookout.look(known)
 
-        def look_on(store: Store) -> bool:
-            until = time.perf_counter() + LOOK_SECONDS
-            for name in rest:
-                with contextlib.suppress(NotFound):  # deleted since its name was read
-                    ledger = store.run(*name)
-                    if sight := self._judge.look(ledger, known.get(name)):
-                        found[name] = sight
-                if time.perf_counter() > until:
-                    return True
-            return False
-
-        while await self._writer.call(look_on):
-            pass
-        return found
+    @property
+    def damaged(self) -> int:
+        """How many runs the last look had to leave out, for what the store has is damaged."""
+        return self._lookout.damaged
 
     async def forget(self) -> list[tuple[str, str]]:
         """Delete the runs that the operator does not want to keep; return their names."""

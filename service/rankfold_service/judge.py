@@ -214,19 +214,22 @@ class Judge:
             ledger: of the run.
             known: of an earlier look; a run that is still as it was then costs next to nothing.
         """
-        mark = self._mark(ledger, known)
+        mark = self.mark(ledger)
         if not self.shown(mark):
             return None
         return Sight(mark, None if mark == known else self._snapshot(ledger, mark))
 
-    def _mark(self, ledger: Ledger, known: Mark | None) -> Mark:
-        if known is None or known.version != ledger.version:
-            known = Mark(ledger.version, "running", ledger.finished, ledger.last_report)
-        return known._replace(state=self.state(known))
+    def mark(self, ledger: Ledger) -> Mark:
+        """Return what a snapshot of a run would be taken of."""
+        return self.again(Mark(ledger.version, "running", ledger.finished, ledger.last_report))
+
+    def again(self, mark: Mark) -> Mark:
+        """Return the mark of a run that has not changed, but for what time changes."""
+        return mark._replace(state=self.state(mark))
 
     def snapshot(self, ledger: Ledger) -> RunSnapshot:
         """Return a run as the gauges show it."""
-        return self._snapshot(ledger, self._mark(ledger, None))
+        return self._snapshot(ledger, self.mark(ledger))
 
     def _snapshot(self, ledger: Ledger, mark: Mark) -> RunSnapshot:
         verdict, evidence = self._live(ledger, mark.state)

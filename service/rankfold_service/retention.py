@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from rankfold.errors import NotFound
+from rankfold.errors import NotFound, StoreDamaged
 from rankfold.ledger import Ledger
 from rankfold_service.store import Name, Store
 
@@ -56,7 +56,8 @@ def forget(
 def _silent(store: Store, running: Callable[[Ledger], bool]) -> Iterator[tuple[float, Name]]:
     """Yield when each run that is not running has last reported, and its name."""
     for name in store.names():
-        with suppress(NotFound):
+        # What is damaged stays for whoever restores it; the scrape tells of it.
+        with suppress(NotFound, StoreDamaged):
             ledger = store.run(*name)
             if not running(ledger):
                 yield ledger.last_report, name

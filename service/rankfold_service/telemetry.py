@@ -14,6 +14,7 @@ from rankfold.errors import (
     Inconsistent,
     MalformedBody,
     Overloaded,
+    StoreDamaged,
     StoreUnavailable,
     TooLarge,
     Unauthenticated,
@@ -40,6 +41,7 @@ REASONS = tuple(
         Inconsistent,
         Overloaded,
         StoreUnavailable,
+        StoreDamaged,
     )
 )
 
@@ -96,6 +98,11 @@ class Telemetry(Collector):
         )
         for reason in REASONS:
             self._rejected.labels(reason)
+        self._damaged = Gauge(
+            "rankfold_damaged_runs",
+            "Runs that this scrape leaves out because what the store has of them is damaged.",
+            registry=registry,
+        )
         self._exported = Gauge(
             "rankfold_exported_series",
             "Time series of runs in this scrape, the aggregator's own left out.",
@@ -140,6 +147,10 @@ class Telemetry(Collector):
     def watch_queue(self, depth: Callable[[], int]) -> None:
         """Ask `depth` at each scrape how many reports wait; it is called from a thread."""
         self._queue.set_function(depth)
+
+    def watch_damaged(self, runs: Callable[[], int]) -> None:
+        """Ask `runs` at each scrape how many it leaves out; it is called from a thread."""
+        self._damaged.set_function(runs)
 
     def note_exported(self, series: int) -> None:
         """Note how many time series of runs the scrape at hand has."""

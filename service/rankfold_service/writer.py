@@ -18,7 +18,13 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
-from rankfold.errors import Overloaded, RankfoldError, StoreUnavailable, Unavailable
+from rankfold.errors import (
+    Overloaded,
+    RankfoldError,
+    StoreDamaged,
+    StoreUnavailable,
+    Unavailable,
+)
 from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival, Store
 
@@ -201,11 +207,17 @@ class Writer:
         if self._observe_commit is not None:
             self._observe_commit(time.perf_counter() - started)
         if isinstance(outcomes, BaseException):
-            if len(share) > 1 and not isinstance(outcomes, RankfoldError):
-                # A defect that one report brings out must not cost the others theirs.
-                return [told for each in share for told in self._write([each])]
+            if len(share) > 1 and _is_of_one(outcomes):
+                # What one report brings out must not cost the others theirs.
+                half = len(share) // 2
+                return self._write(share[:half]) + self._write(share[half:])
             outcomes = [outcomes] * len(share)
         return [(answer, told) for (answer, _), told in zip(share, outcomes, strict=True)]
+
+
+def _is_of_one(error: BaseException) -> bool:
+    """Whether other reports may be taken: it is a defect, or the books of some are damaged."""
+    return isinstance(error, StoreDamaged) or not isinstance(error, RankfoldError)
 
 
 def _attempt(function: Callable[[], Any]) -> Any:

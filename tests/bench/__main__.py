@@ -54,6 +54,7 @@ OPTIONS: dict[str, Callable[[argparse.ArgumentParser], None]] = {
     "memory": memory_bench.add_options,
     "replicas": replicas_bench.add_options,
     "scale": scale_bench.add_options,
+    "scrape": scrape_bench.add_options,
 }
 if find_spec("tests.bench.compare_bench"):
     BENCHMARKS |= {"compare": _compare, "reporter": _reporter}

@@ -6,6 +6,7 @@ hold values; we read them from folds, of those runs that changed since the last 
 
 from __future__ import annotations
 
+import argparse
 import shutil
 import sys
 import threading
@@ -30,13 +31,14 @@ from tests.bench import load
 from tests.bench.load import Load, Outcome, Target, receipt
 from tests.bench.processes import RESULTS, cpu_seconds, launched
 from tests.bench.workload import differences, request
+from tests.support.postgres import Postgres
 from tests.support.server import Server, free_port
 
 from rankfold.partial import PartialColumns
 from rankfold.rules import Rule, RuleSet
 from rankfold.wire import Commit, Receipt, Report, ScalarColumns
 from rankfold_service.store import Arrival
-from rankfold_service.store.sqlite import SqliteStore
+from rankfold_service.store.opening import open_store
 
 RUNS = 1_000
 RANKS = 8
@@ -59,15 +61,23 @@ GATEWAY_FLAGS = ("--persistence.file=", "--push.disable-consistency-check", "--l
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-def run(*, quick: bool = False) -> list[dict[str, Any]]:
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what can be chosen."""
+    parser.add_argument("--postgresql", action="store_true", help="in place of SQLite")
+
+
+def run(*, quick: bool = False, postgresql: bool = False) -> list[dict[str, Any]]:
     """Return a row for each kind of scrape, and two for the reports beside them."""
     rounds = 3 if quick else ROUNDS
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(dir=RESULTS.resolve())))
-        _fill(folder / "bench.db")
+        url = f"sqlite:///{folder}/bench.db"
+        if postgresql:
+            database = stack.enter_context(Postgres(shared_buffers="256MB", max_wal_size="4GB"))
+            url = database.url(database.create_database())
+        _fill(url)
         generator = stack.enter_context(load.generator())
-        flags = ("--scrape-cache", "0")
-        server = stack.enter_context(Server(f"sqlite:///{folder}/bench.db", *flags))
+        server = stack.enter_context(Server(url, "--scrape-cache", "0"))
         bench = _Bench(server, generator)
         # As in a server that has been up for an iteration: what a scrape reads is in memory.
         bench.report(RUNS * RANKS)
@@ -77,9 +87,9 @@ def run(*, quick: bool = False) -> list[dict[str, Any]]:
         return rows + _beside(bench, 2 if quick else 6)
 
 
-def _fill(path: Path) -> None:
+def _fill(url: str) -> None:
     """Make a store in which every rank of every run has reported and committed iterations."""
-    store = SqliteStore(path, RuleSet())
+    store = open_store(url, RuleSet())
     for first in range(0, FILLED * RANKS * RUNS, RUNS):
         reports = [_report(number) for number in range(first, first + RUNS)]
         outcomes = store.ingest([Arrival(report, time.time()) for report in reports])

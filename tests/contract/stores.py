@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import closing
 from itertools import cycle
 from pathlib import Path
@@ -59,6 +59,14 @@ class Replicas:
     def names(self) -> list[Name]:
         """See `Store.names`."""
         return self.next.names()
+
+    def versions(self) -> dict[Name, Hashable]:
+        """See `Store.versions`."""
+        return self.next.versions()
+
+    def read_ahead(self, names: Sequence[Name]) -> None:
+        """See `Store.read_ahead`; the next to be asked is another."""
+        self.next.read_ahead(names)
 
     def run(self, project: str, run: str) -> Ledger:
         """See `Store.run`."""

@@ -113,6 +113,52 @@ def test_store_forgets_a_deleted_run_and_starts_it_anew(store: Store) -> None:
     assert list(store.run("default", "run").latest.paged) == [3]
 
 
+def test_store_has_another_version_of_a_run_after_each_change(store: Store) -> None:
+    """And the same one as long as nothing is told of it, whatever is told of others."""
+    found: list[object] = []
+
+    def changed(*taken: Report) -> None:
+        take(store, *taken)
+        versions = store.versions()
+        assert [*versions] == store.names()
+        found.append(versions["default", "run"])
+
+    changed(report(world_size=2))
+    changed(report(partials=[partial()]))
+    changed(report(rank=1, partials=[partial()]))
+    changed(report(attempt=1))
+    changed(report(scalars=[{"key": "lr", "value": 1.0, "global": True}]))
+    store.finish("default", "run", 0)
+    changed(report(run="other"))
+    assert len({*found}) == len(found)
+    changed(report(run="another"))
+    assert found.pop() == found[-1]
+    store.delete("default", "run")
+    assert [*store.versions()] == [("default", "another"), ("default", "other")]
+    changed(report(world_size=2))
+    assert len({*found}) == len(found)
+
+
+def test_store_that_read_ahead_answers_as_without(store: Store) -> None:
+    """What was read ahead is the newest, once; what came, went or is not there is told too."""
+    names = [("default", run) for run in ("a", "b", "c", "never")]
+    take(store, *(report(run=run, partials=[partial()]) for _, run in names[:3]))
+    for turn in range(3):
+        store.delete("default", "c")
+        store.read_ahead(names)
+        for _, run in names[:2]:
+            ledger = store.run("default", run)
+            assert ledger.totals("all").series[SERIES].partials == turn + 1
+            assert [list(attempt.paged) for attempt in ledger.chosen("all")] == [[*range(turn + 1)]]
+        for _, run in names[2:]:
+            with pytest.raises(NotFound):
+                store.run("default", run)
+        store.maintain()
+        more = [report(run=run, partials=[partial(iteration=turn + 1)]) for run in ("a", "b", "c")]
+        take(store, *more)
+        assert len(list(store.run("default", "a").latest.paged)) == turn + 2
+
+
 @pytest.mark.parametrize("other", [False, True], ids=["incomplete", "complete"])
 def test_store_tells_a_contradiction_as_long_as_an_iteration_is_incomplete(
     store: Store, other: bool

@@ -16,14 +16,16 @@ from hypothesis import strategies as st
 
 from contract.stores import RULES
 from rankfold.audit import audit
-from rankfold.errors import NotFound, StoreUnavailable
+from rankfold.errors import NotFound, StoreDamaged, StoreUnavailable
 from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival
 from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.postgres import known
 from rankfold_service.store.postgres.opening import open_store
 from rankfold_service.store.postgres.store import PostgresStore
+from support import reports as rows_of
 from support.postgres import Postgres, needs_postgres
+from support.server import Server
 from unit.core.builders import partial, picture, report
 from unit.core.worlds import Parts, one_report, rearranged, worlds
 
@@ -228,10 +230,34 @@ def test_damage_is_found_and_named(fleet: Fleet, table: str) -> None:
     cut = "UPDATE {0} SET {1} = substr({1}, 1, length({1}) - 1)"
     fleet.postgres.execute(cut.format(table, DAMAGED[table]), database=fleet.database)
     place = r"'run'" if table == "run" else r"rank 2 of run 'run'"
-    with pytest.raises(StoreUnavailable, match=place):
+    with pytest.raises(StoreDamaged, match=place):
         list(audit(other.run("default", "run")))
-    with pytest.raises(StoreUnavailable, match=place):
+    with pytest.raises(StoreDamaged, match=place):
         third.ingest([Arrival(report(2, [partial(0, 1)]), 1.0)])
+
+
+def test_damage_of_one_rank_costs_others_nothing(fleet: Fleet) -> None:
+    """An aggregator takes all other reports, shows all other runs and stays ready."""
+    first, *_ = fleet.stores
+    for rank in range(8):
+        take(first, [report(rank, [partial(0)], world_size=8)], 1)
+    cut = "UPDATE journal SET records = substr(records, 2) WHERE rank = 5"
+    fleet.postgres.execute(cut, database=fleet.database)
+    with Server(fleet.postgres.url(fleet.database), "--scrape-cache", "0") as server:
+        with ThreadPoolExecutor(8) as pool:
+            said = [rows_of.partial(microbatch=1)]
+            sent = [pool.submit(server.report, run="run", rank=r, partials=said) for r in range(8)]
+            answers = [each.result() for each in sent]
+        assert [answer.status_code for answer in answers] == [200] * 5 + [503] + [200] * 2
+        refused = answers[5].json()
+        assert (refused["code"], refused["retryable"]) == ("store_damaged", True)
+        assert "rank 5 of run 'run' is damaged: restore the store" in refused["detail"]
+        assert server.report(run="other", rank=0).status_code == 200
+        assert server.client.get("/-/ready").status_code == 200
+        shown = server.client.get("/metrics").text
+        assert 'rankfold_conflicts{project="default",run="other"} 0' in shown
+        assert 'run="run"' not in shown
+        assert "\nrankfold_damaged_runs 1.0\n" in shown
 
 
 def test_news_that_were_half_entered_are_forgotten(
@@ -251,7 +277,7 @@ def test_news_that_were_half_entered_are_forgotten(
         "SELECT folded FROM page WHERE iteration = 1", database=fleet.database
     )
     fleet.postgres.execute(damage, database=fleet.database)
-    with pytest.raises(StoreUnavailable, match="damaged at iteration 1"):
+    with pytest.raises(StoreDamaged, match="damaged at iteration 1"):
         one.run("default", "run")
     fleet.postgres.execute(
         "UPDATE page SET folded = %b WHERE iteration = 1", kept, database=fleet.database

@@ -89,8 +89,9 @@ def _reports() -> Iterator[Builder[model.Panel]]:
     about = About(
         "Refused by reason",
         units.CountsPerSecond,
-        "Requests refused per second, by the code of the problem document. `overloaded` and "
-        "`store_unavailable` are sent again by clients; the others are mistakes.",
+        "Requests refused per second, by the code of the problem document. `overloaded`, "
+        "`store_unavailable` and `store_damaged` are sent again by clients; the others are "
+        "mistakes.",
     )
     yield graph(
         about, query(per_second("rankfold_rejected_total", INSTANCES, "reason"), "{{reason}}")

@@ -23,6 +23,7 @@ from rankfold.errors import (
     Overloaded,
     RankfoldError,
     RequestError,
+    StoreDamaged,
     StoreUnavailable,
     TooLarge,
     Unauthenticated,
@@ -45,6 +46,7 @@ STATUS: dict[type[RankfoldError], int] = {
     Overloaded: 429,
     Unavailable: 503,
     StoreUnavailable: 503,
+    StoreDamaged: 503,
 }
 
 # What the web framework answers by itself, in our words.
@@ -63,6 +65,7 @@ _TITLES = {
     "overloaded": "Too much at once; send it again later",
     "unavailable": "Not now; send it again later",
     "store_unavailable": "The store does not answer; send it again later",
+    "store_damaged": "What the store has of this is damaged",
     "internal": "The aggregator failed",
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -37,6 +37,7 @@ class Store(Protocol):
 
         Raises:
             StoreUnavailable: the commit failed; nothing of any arrival was applied.
+            StoreDamaged: likewise, and others may be taken without those whose books are damaged.
         """
         ...
 
@@ -62,11 +63,24 @@ class Store(Protocol):
         """Return project and name of every run, sorted."""
         ...
 
+    def versions(self) -> dict[Name, Hashable]:
+        """Return for every run, sorted by name, what is another thing once the run has changed."""
+        ...
+
+    def read_ahead(self, names: Sequence[Name]) -> None:
+        """Prepare for reading these runs next, before any other call; what fails, `run` tells.
+
+        Raises:
+            StoreUnavailable: nothing can be read now.
+        """
+        ...
+
     def run(self, project: str, run: str) -> Ledger:
         """Return one run as it is now, good until the next call.
 
         Raises:
             NotFound: the run is not known.
+            StoreDamaged: what the store has of it cannot be read.
         """
         ...
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 
 from rankfold.errors import RankfoldError, RequestError
 from rankfold.facts import Facts
@@ -59,6 +59,13 @@ class MemoryStore:
     def names(self) -> list[Name]:
         """See `Store.names`."""
         return sorted(self.ledgers)
+
+    def versions(self) -> dict[Name, Hashable]:
+        """See `Store.versions`."""
+        return {name: self.ledgers[name].version for name in self.names()}
+
+    def read_ahead(self, names: Sequence[Name]) -> None:
+        """See `Store.read_ahead`; all of them are here."""
 
     def run(self, project: str, run: str) -> Ledger:
         """See `Store.run`."""

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Generic, TypeVar
 
 from rankfold.attempt import Attempt
-from rankfold.errors import StoreUnavailable
+from rankfold.errors import StoreDamaged
 from rankfold.ledger import Ledger
 from rankfold.page import Page
 from rankfold_service.store.record import DamagedRecord
@@ -36,12 +36,14 @@ def undamaged(what: str, where: str = "") -> Iterator[None]:
         where: at which place of it, in words.
 
     Raises:
-        StoreUnavailable: the bytes are damaged.
+        StoreDamaged: the bytes are damaged.
     """
     try:
         yield
     except _DAMAGE as error:
-        raise StoreUnavailable(f"{what} is damaged{where}: restore the store") from error
+        raise StoreDamaged(
+            f"{what} is damaged{where}: restore the store, or delete the run"
+        ) from error
 
 
 class PackedShelf(Generic[T]):
@@ -74,7 +76,8 @@ class PackedShelf(Generic[T]):
         """See `Shelf.load`.
 
         Raises:
-            StoreUnavailable: the table cannot be read, or what it has is damaged.
+            StoreUnavailable: the table cannot be read.
+            StoreDamaged: what it has is damaged.
         """
         packed = self._waiting.get((attempt, iteration))
         if packed is None:

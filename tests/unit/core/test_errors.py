@@ -53,7 +53,8 @@ def test_every_error_has_a_docstring_of_its_own() -> None:
 def test_only_what_may_be_sent_again_is_retryable() -> None:
     """The words that make a client try again."""
     again = {c.__name__ for c in classes() if c.retryable}
-    assert again == {"Unavailable", "Overloaded", "StoreUnavailable", "Unreachable"}
+    store = {"StoreUnavailable", "StoreDamaged"}
+    assert again == {"Unavailable", "Overloaded", "Unreachable", *store}
 
 
 @pytest.mark.parametrize(

@@ -8,13 +8,14 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from rankfold.errors import StoreDamaged
 from rankfold.gate import Gate
 from rankfold.ledger import Ledger
 from rankfold.rules import RuleSet
 from rankfold.wire import Report
-from rankfold_service import aggregate
+from rankfold_service import look as looks
 from rankfold_service.aggregate import Aggregator
-from rankfold_service.judge import Ages, Judge
+from rankfold_service.judge import Ages, Judge, Sight
 from rankfold_service.lines import run_lines
 from rankfold_service.retention import Retention
 from rankfold_service.store.memory import MemoryStore
@@ -167,9 +168,43 @@ def test_look_leaves_out_a_run_that_was_deleted_meanwhile() -> None:
     assert looking(store, names_seen, "a", "b", "c") == ["a", "c"]
 
 
+def test_look_reads_only_what_has_changed() -> None:
+    """A run that is as it was is not read again, shown or not; its mark tells so."""
+    store = Counted()
+
+    async def look(aggregator: Aggregator) -> object:
+        first = await aggregator.look({})
+        marks = {name: sight.mark for name, sight in first.items()}
+        again = await aggregator.look(marks)
+        assert again == {name: Sight(mark, None) for name, mark in marks.items()}
+        await aggregator.ingest(Report("b", 1))
+        return [bool(sight.snapshot) for sight in (await aggregator.look(marks)).values()]
+
+    store.apply(Report("silent", 0), time.time() - 10 * Ages().leave_stale)
+    assert looking(store, look, "a", "b") == [False, True]
+    assert store.read == ["a", "b", "silent", "b"]
+
+
+def test_look_leaves_out_what_is_damaged(caplog: pytest.LogCaptureFixture) -> None:
+    """The others are shown; it is counted and told as long as it cannot be read."""
+    store = Counted()
+
+    def before(run: str) -> None:
+        if run == "b" and len(store.read) < 5:
+            raise StoreDamaged("it is damaged")
+
+    async def look(aggregator: Aggregator) -> object:
+        return [(await names_seen(aggregator), aggregator.damaged) for _ in range(3)]
+
+    store.before = before
+    whole = (["a", "b", "c"], 0)
+    assert looking(store, look, "a", "b", "c") == [(["a", "c"], 1), whole, whole]
+    assert caplog.text.count("left out of the gauges: it is damaged") == 1
+
+
 def test_reports_are_taken_between_two_runs_of_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a turn used up by each run, a report that came during the first is in the second."""
-    monkeypatch.setattr(aggregate, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(looks, "READ_AT_ONCE", 1)
     store = Counted()
 
     async def look(aggregator: Aggregator) -> object:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from rankfold.errors import StoreDamaged
 from rankfold.ledger import Ledger
 from rankfold.rules import RuleSet
 from rankfold_service.judge import Ages, Judge
@@ -60,6 +61,21 @@ def test_retention_never_forgets_a_running_run() -> None:
     fill(store, ("busy", NOW - 50.0))
     assert forget(store, Retention(age=1.0, size=1), NOW, running) == []
     assert names(store) == ["busy"]
+
+
+def test_retention_leaves_what_is_damaged() -> None:
+    """Nobody can tell how old it is; the others go."""
+
+    class Damaged(MemoryStore):
+        def run(self, project: str, run: str) -> Ledger:
+            if run == "damaged":
+                raise StoreDamaged("it is damaged")
+            return super().run(project, run)
+
+    store = Damaged(RuleSet())
+    fill(store, ("damaged", 0.0), ("old", 0.0))
+    assert forget(store, Retention(age=1.0), NOW, running) == [("default", "old")]
+    assert names(store) == ["damaged"]
 
 
 def test_retention_by_size_forgets_the_longest_silent_until_it_fits(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from prometheus_client.utils import floatToGoString
 
 from rankfold import __version__
-from rankfold.errors import RequestError, Unavailable
+from rankfold.errors import RequestError, StoreUnavailable, Unavailable
 from rankfold.wire import Receipt
 from rankfold_service.telemetry import COMMIT_BUCKETS, REASONS, REQUEST_BUCKETS, Telemetry
 
@@ -66,6 +66,7 @@ def test_telemetry_starts_with_every_known_label_value_at_zero() -> None:
         ("rankfold_store_commit_duration_seconds_count",): 0.0,
         ("rankfold_store_commit_duration_seconds_sum",): 0.0,
         ("rankfold_queue_depth",): 0.0,
+        ("rankfold_damaged_runs",): 0.0,
         ("rankfold_exported_series",): 0.0,
     }
 
@@ -75,6 +76,7 @@ def test_reasons_are_the_codes_that_refuse_a_report() -> None:
     codes = {
         error.code for error in (*RequestError.__subclasses__(), *Unavailable.__subclasses__())
     }
+    codes |= {error.code for error in StoreUnavailable.__subclasses__()}
     assert set(REASONS) == codes - {"not_found"}
 
 
@@ -134,16 +136,25 @@ def test_reject_counts_by_reason() -> None:
     }
 
 
-def test_watch_queue_asks_for_the_depth_at_each_scrape() -> None:
-    """The depth is the one of the moment, not the one of the last change."""
+@pytest.mark.parametrize(
+    ("watch", "name"),
+    [
+        (Telemetry.watch_queue, "rankfold_queue_depth"),
+        (Telemetry.watch_damaged, "rankfold_damaged_runs"),
+    ],
+)
+def test_what_is_watched_is_asked_for_at_each_scrape(
+    watch: Callable[[Telemetry, Callable[[], int]], None], name: str
+) -> None:
+    """The number is the one of the moment, not the one of the last change."""
     telemetry = Telemetry()
     waiting: list[int] = []
-    telemetry.watch_queue(lambda: len(waiting))
+    watch(telemetry, lambda: len(waiting))
     found = []
     for _ in range(3):
-        found.append(values(telemetry, "rankfold_queue_depth"))
+        found.append(values(telemetry, name))
         waiting.append(1)
-    assert found == [{("rankfold_queue_depth",): float(depth)} for depth in (0, 1, 2)]
+    assert found == [{(name,): float(depth)} for depth in (0, 1, 2)]
 
 
 def test_note_exported_shows_the_latest_number() -> None:

@@ -15,6 +15,7 @@ from rankfold.errors import (
     NotFound,
     Overloaded,
     RankfoldError,
+    StoreDamaged,
     StoreUnavailable,
     Unavailable,
 )
@@ -192,28 +193,31 @@ def test_writer_tells_all_when_a_commit_fails() -> None:
         asyncio.run(scenario(writer))
 
 
-def test_writer_confines_a_defect_to_the_report_that_shows_it(
-    caplog: pytest.LogCaptureFixture,
+@pytest.mark.parametrize("error", [ZeroDivisionError, StoreDamaged])
+def test_writer_confines_what_one_report_brings_out_to_it(
+    error: type[Exception], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """An unforeseen failure costs one report, not those that share its commit."""
+    """A defect or damage costs that report its own, not those that share its commit."""
     store = GatedStore()
 
     def fail(arrivals: Sequence[Arrival]) -> None:
         if any(arrival.report.rank == 1 for arrival in arrivals):
-            raise ZeroDivisionError
+            raise error("rank 1")
 
     async def scenario(writer: Writer) -> list[object]:
         store.fail = fail
         return list(
             await asyncio.gather(
-                *(writer.submit(report(rank=i)) for i in range(3)), return_exceptions=True
+                *(writer.submit(report(rank=i)) for i in range(13)), return_exceptions=True
             )
         )
 
     with running(store) as writer:
         outcomes = asyncio.run(scenario(writer))
-    assert [type(o) for o in outcomes] == [Receipt, ZeroDivisionError, Receipt]
-    assert "unforeseen" in caplog.text
+    assert [type(o) for o in outcomes] == [Receipt, error, *[Receipt] * 11]
+    assert ("unforeseen" in caplog.text) == (error is ZeroDivisionError)
+    # In halves: it is found in as many steps as the number of reports has digits.
+    assert store.commits == [13, 6, 3, 1, 2, 1, 1, 3, 7]
 
 
 def test_writer_takes_a_report_whose_client_went_away() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 from typing import Any, TypeVar
 
 import psycopg
@@ -79,6 +80,7 @@ class Database:
     Attributes:
         name: what an error calls it.
         connected: is called whenever a connection was made.
+        moment: the number of the moment that is read, no other's; None where none is.
 
     Raises:
         ConfigurationError: the URL cannot be understood.
@@ -98,7 +100,8 @@ class Database:
         self.name = f"PostgreSQL database {given.get('dbname', '')!r} at {_places(given)}"
         self.connected: Callable[[], None] = lambda: None
         self._connection: Connection | None = None
-        self._reading = False
+        self.moment: int | None = None
+        self._moments = count()
         self._watchdog = Watchdog()
 
     def write(self, function: Callable[[], T]) -> T:
@@ -131,7 +134,7 @@ class Database:
         """
         self.end_reading()
         result = self._repeated(_BEGIN_READ, function)
-        self._reading = True
+        self.moment = next(self._moments)
         return result
 
     def change(self, function: Callable[[Connection], T]) -> T:
@@ -154,7 +157,7 @@ class Database:
 
     def end_reading(self) -> None:
         """End the moment that was read."""
-        if self._reading:
+        if self.moment is not None:
             self._roll_back()
 
     def send(self, statement: str, *values: Any) -> Cursor:
@@ -167,7 +170,7 @@ class Database:
         Raises:
             StoreUnavailable: outside of `write` and `read`: the moment has gone.
         """
-        if not self._reading:
+        if self.moment is None:
             return self.send(statement, *values).fetchall()
         try:
             with self._watchdog.over(self._connect().fileno(), SILENCE_SECONDS):
@@ -230,7 +233,7 @@ class Database:
 
     def _roll_back(self) -> None:
         """End the transaction; a connection that cannot even do that is given up."""
-        self._reading = False
+        self.moment = None
         if self._connection is None:
             return
         try:
@@ -240,7 +243,7 @@ class Database:
             self._drop()
 
     def _drop(self) -> None:
-        self._reading = False
+        self.moment = None
         if self._connection is not None:
             self._connection.close()
             self._connection = None

@@ -41,7 +41,7 @@ class Books:
 
         Raises:
             MustHold: books are not there, and their runs are not held.
-            StoreUnavailable: what the database has is damaged.
+            StoreDamaged: what the database has is damaged.
         """
         wanted: dict[Key, KnownRun] = {}
         places: set[tuple[int, int, int, int]] = set()
@@ -97,7 +97,7 @@ class Books:
         """Take the head of a book where the database sent it: what was known is older.
 
         Raises:
-            StoreUnavailable: the head is damaged.
+            StoreDamaged: the head is damaged.
         """
         if head is not None:
             run.open_book(rank, saved, self._pages_of_rank).fill(head)

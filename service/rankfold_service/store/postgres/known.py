@@ -80,7 +80,7 @@ class KnownBook:
         """Take the head that the database has; the ledger is empty.
 
         Raises:
-            StoreUnavailable: the bytes are damaged.
+            StoreDamaged: the bytes are damaged.
         """
         if head:
             with undamaged(self.shelf.what):
@@ -90,7 +90,7 @@ class KnownBook:
         """Enter what another aggregator has journaled.
 
         Raises:
-            StoreUnavailable: the bytes are damaged.
+            StoreDamaged: the bytes are damaged.
         """
         with undamaged(self.shelf.what):
             entries = list(unpack_all(records))
@@ -180,7 +180,7 @@ class KnownRun:
         """Take newer facts; what was known stays true, so the books go on with them.
 
         Raises:
-            StoreUnavailable: the bytes are damaged.
+            StoreDamaged: the bytes are damaged.
         """
         if version != self.version:
             with undamaged(f"run {self.name[1]!r}"):

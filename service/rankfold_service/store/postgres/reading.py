@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
 from rankfold.books import gather_pages
@@ -9,7 +10,7 @@ from rankfold.page import Page
 from rankfold_service.store import Name
 from rankfold_service.store.postgres import statements as sql
 from rankfold_service.store.postgres.database import Database, Row, columns
-from rankfold_service.store.postgres.known import KnownRun
+from rankfold_service.store.postgres.known import KnownRun, KnownRuns
 from rankfold_service.store.shelf import Place
 
 # How many pages of ranks come at once where iterations are read one after the other.
@@ -17,26 +18,41 @@ MOST_AT_ONCE = 4096
 
 
 class News(NamedTuple):
-    """What of a run is newer than what is known of it, as rows.
+    """What of a run is newer than what is known of it.
 
     Attributes:
-        run: its id, version and facts; nothing where there is no such run.
-        heads: of each rank with newer books the version of its tables, and the head if it is new.
+        id: what the database calls the run.
+        version: of its facts.
+        facts: what they are.
+        heads: for each rank with newer books itself, the version of its tables, and the head if
+            that is new.
         journal: rank, version and records, by these.
     """
 
-    run: list[Row]
+    id: int
+    version: int
+    facts: bytes
     heads: list[Row]
     journal: list[Row]
 
 
-def fetch_news(database: Database, name: Name, known: KnownRun | None) -> News:
-    """Fetch what of a run is newer than what is known of it, in one round trip."""
-    seen = [(rank, book.version) for rank, book in known.books.items()] if known else []
-    run = database.send(sql.READ_RUN, *name)
-    heads = database.send(sql.READ_BOOKS, *columns(seen, 2), *name)
-    journal = database.send(sql.READ_JOURNAL, *columns(seen, 2), *name)
-    return News(run.fetchall(), heads.fetchall(), journal.fetchall())
+def fetch_news(database: Database, names: Sequence[Name], known: KnownRuns) -> dict[Name, News]:
+    """Fetch what is newer of those runs that there are, in one round trip."""
+    runs = [run for name in names if (run := known.get(name)) is not None]
+    seen = [(run.id, rank, book.version) for run in runs for rank, book in run.books.items()]
+    asked = (*columns(names, 2), *columns(seen, 3))
+    found = database.send(sql.FIND_RUNS, *asked[:2])
+    heads = database.send(sql.READ_BOOKS, *asked)
+    journal = database.send(sql.READ_JOURNAL, *asked)
+    news = {
+        id_: ((project, name), News(id_, version, facts, [], []))
+        for project, name, id_, version, facts in found.fetchall()
+    }
+    for id_, *head in heads.fetchall():
+        news[id_][1].heads.append(tuple(head))
+    for id_, *entry in journal.fetchall():
+        news[id_][1].journal.append(tuple(entry))
+    return dict(news.values())
 
 
 class GatheredShelf:

@@ -162,25 +162,41 @@ SELECT rank, iteration, folded, ''::bytea FROM page
 
 NAMES = "SELECT project, name FROM run ORDER BY project, name"
 
-READ_RUN = "SELECT id, version, facts FROM run WHERE project = %b AND name = %b"
-
-READ_BOOKS = """
-SELECT b.rank, b.saved, CASE WHEN k.version IS NULL OR b.saved > k.version THEN b.head END
+# The sum of what only grows is another one once any of it has grown.
+VERSIONS = """
+SELECT r.project, r.name, r.id, r.version, b.version
   FROM run r
-  JOIN book b ON b.run_id = r.id
-  LEFT JOIN unnest(%b::integer[], %b::bigint[]) AS k (rank, version) ON k.rank = b.rank
- WHERE r.project = %b AND r.name = %b AND b.version IS DISTINCT FROM k.version
+  LEFT JOIN (SELECT run_id, sum(version)::bigint AS version FROM book GROUP BY run_id) AS b
+    ON b.run_id = r.id
+ ORDER BY r.project, r.name
 """
 
+# Books of some runs that are newer than what is known of them ...
+READ_BOOKS = """
+SELECT b.run_id, b.rank, b.saved,
+       CASE WHEN k.version IS NULL OR b.saved > k.version THEN b.head END
+  FROM unnest(%b::text[], %b::text[]) AS n (project, name)
+  JOIN run r ON r.project = n.project AND r.name = n.name
+ CROSS JOIN LATERAL (SELECT b.* FROM book b WHERE b.run_id = r.id OFFSET 0) AS b
+  LEFT JOIN unnest(%b::bigint[], %b::integer[], %b::bigint[]) AS k (run_id, rank, version)
+    ON k.run_id = b.run_id AND k.rank = b.rank
+ WHERE b.version IS DISTINCT FROM k.version
+"""
+
+# ... and what their journals have beyond that.
 READ_JOURNAL = """
-SELECT j.rank, j.version, j.records
-  FROM run r
-  JOIN book b ON b.run_id = r.id
-  LEFT JOIN unnest(%b::integer[], %b::bigint[]) AS k (rank, version) ON k.rank = b.rank
-  JOIN journal j ON j.run_id = b.run_id AND j.rank = b.rank
-                AND j.version > greatest(coalesce(k.version, 0), b.saved)
- WHERE r.project = %b AND r.name = %b AND b.version IS DISTINCT FROM k.version
- ORDER BY j.rank, j.version
+SELECT j.run_id, j.rank, j.version, j.records
+  FROM unnest(%b::text[], %b::text[]) AS n (project, name)
+  JOIN run r ON r.project = n.project AND r.name = n.name
+ CROSS JOIN LATERAL (SELECT b.* FROM book b WHERE b.run_id = r.id OFFSET 0) AS b
+  LEFT JOIN unnest(%b::bigint[], %b::integer[], %b::bigint[]) AS k (run_id, rank, version)
+    ON k.run_id = b.run_id AND k.rank = b.rank
+ CROSS JOIN LATERAL (
+       SELECT j.* FROM journal j
+        WHERE j.run_id = b.run_id AND j.rank = b.rank
+          AND j.version > greatest(coalesce(k.version, 0), b.saved) OFFSET 0) AS j
+ WHERE b.version IS DISTINCT FROM k.version
+ ORDER BY j.run_id, j.rank, j.version
 """
 
 # Holding the books waits for who writes to them.

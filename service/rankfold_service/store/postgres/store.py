@@ -10,12 +10,12 @@ they were last seen here, one writes.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from functools import partial
 from typing import TypeVar
 
 from rankfold import books
-from rankfold.errors import RankfoldError, RequestError, StoreUnavailable
+from rankfold.errors import RankfoldError, RequestError, StoreDamaged, StoreUnavailable
 from rankfold.facts import Facts
 from rankfold.ledger import KEPT_ITERATIONS, Ledger
 from rankfold.rules import RuleSet
@@ -65,6 +65,8 @@ class PostgresStore:
         self._books = Books(database, self._runs)
         database.connected = self._runs.clear
         self._old: list[Old] = []
+        # The runs that were read last, and the moment that they are known of.
+        self._ahead: dict[Name, int | None] = {}
         prepare(database, migrations())
 
     # -- writing ---------------------------------------------------------------------------
@@ -225,34 +227,67 @@ class PostgresStore:
         """See `Store.names`."""
         return [(p, n) for p, n in self.database.read(lambda: self.database.rows(sql.NAMES))]
 
+    def versions(self) -> dict[Name, Hashable]:
+        """See `Store.versions`."""
+        rows = self.database.read(lambda: self.database.rows(sql.VERSIONS))
+        return {(project, name): tuple(version) for project, name, *version in rows}
+
+    def read_ahead(self, names: Sequence[Name]) -> None:
+        """See `Store.read_ahead`: all of them are read in one round trip, as of one moment."""
+        self._read(names)
+
     def run(self, project: str, run: str) -> Ledger:
         """See `Store.run`; all of it is of one moment."""
         name = (project, run)
-        news = self.database.read(lambda: fetch_news(self.database, name, self._runs.get(name)))
+        if not self._is_read(name):
+            for error in self._read([name]):
+                raise error
+            self._ahead.clear()
         known = self._runs.get(name)
-        if not news.run or (known is not None and known.id != news.run[0][0]):
-            self._runs.drop(name)
-            if news.run:  # deleted and begun anew: what was known of it is of no use
-                return self.run(project, run)
+        if known is None:
             raise no_run(project, run)
-        try:
-            return self._renew(name, news)
-        except BaseException:
-            self._runs.drop(name)  # half of the news may have been entered
-            raise
+        if known.gathered is None:
+            try:
+                known.gathered = self._gather(known)
+            except BaseException:
+                self._runs.drop(name)
+                raise
+            self._old += known.newly_old(known.gathered, self.keep_iterations)
+        return known.gathered
 
-    def _renew(self, name: Name, news: News) -> Ledger:
-        """Bring what is known of a run up to date and return what readers see of it."""
-        known = self._runs.know(name, *news.run[0])
+    def _is_read(self, name: Name) -> bool:
+        """Whether a run was read ahead, which is of use once, and as of the present moment."""
+        moment, at = self.database.moment, self._ahead.pop(name, None)
+        return moment is not None and moment == at and self._runs.get(name) is not None
+
+    def _read(self, names: Sequence[Name]) -> list[StoreDamaged]:
+        """Bring what is known of runs up to one moment; return why that failed for some."""
+        found = self.database.read(lambda: fetch_news(self.database, names, self._runs))
+        self._ahead = dict.fromkeys(found, self.database.moment)
+        for name in names:
+            if name not in found:
+                self._runs.drop(name)
+        failed: list[StoreDamaged] = []
+        for name, news in found.items():
+            try:
+                self._renew(name, news)
+            except BaseException as error:
+                self._runs.drop(name)  # half of the news may have been entered
+                if not isinstance(error, StoreDamaged):
+                    raise
+                failed.append(error)
+        self._runs.bound()
+        return failed
+
+    def _renew(self, name: Name, news: News) -> None:
+        """Bring what is known of a run up to date."""
+        known = self._runs.know(name, news.id, news.version, news.facts)
         for rank, saved, head in news.heads:
             self._books.open(known, rank, saved, head)
         for rank, version, records in news.journal:
             known.books[rank].enter(version, records)
-        if news.heads or known.gathered is None:
-            known.gathered = self._gather(known)
-            self._old += known.newly_old(known.gathered, self.keep_iterations)
-        self._runs.bound()
-        return known.gathered
+        if news.heads:
+            known.gathered = None
 
     def _gather(self, run: KnownRun) -> Ledger:
         ledgers = run.ledgers(sorted(run.books))
