@@ -39,7 +39,7 @@ KINDS = {
 SECONDS = 120.0
 
 _SOURCE = Path(__file__).with_name("kernel.c")
-_FLAGS = ("-O3", "-fno-strict-aliasing", "-fopenmp-simd", "-fPIC", "-shared")
+_FLAGS = ("-O3", "-fno-strict-aliasing", "-fPIC", "-shared")
 _OFF = ("0", "off", "no", "false")
 
 log = logging.getLogger("rankfold")
