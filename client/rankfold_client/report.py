@@ -33,6 +33,9 @@ _ITEMS, _WORSTS, _VALUES = 100, 200, 500
 
 _write = json.JSONEncoder(allow_nan=False, separators=(",", ":"), check_circular=False).encode
 
+# A worst position: row, column, both values as text, steps, and what names it.
+_WORST = '{"position":[%s,%s],"a":%s,"b":%s,"ulp":%s%s}'
+
 Values = list[Any]
 
 
@@ -91,41 +94,62 @@ def _columns(kind: str, lists: list[Values]) -> Iterator[tuple[str, Iterator[str
     """Yield each column that has a value, with its elements as text in pieces."""
     for name, values in zip(_COLUMNS[kind], lists, strict=False):
         if name not in _OPTIONAL or any(value is not None for value in values):
-            yield name, _elements(_finite_or_named(values) if name == "value" else values)
+            yield name, _elements(_TEXTS.get(name, _plain), values)
     worst = lists[-WORST_VALUES:]
     if kind == PARTIAL and any(row is not None for row in worst[0]):
         yield "worst", _worst_elements(worst)
 
 
-def _elements(values: Values) -> Iterator[str]:
+def _elements(text: Callable[[Values], str], values: Values) -> Iterator[str]:
     for start in range(0, len(values), _VALUES):
-        yield ("," if start else "") + _write(values[start : start + _VALUES])[1:-1]
+        yield ("," if start else "") + text(values[start : start + _VALUES])
 
 
-def _finite_or_named(values: Values) -> Values:
-    return [number_to_json(value) for value in values]
+def _plain(values: Values) -> str:
+    return _write(values)[1:-1]
+
+
+def _doubles(values: Values) -> str:
+    return _digits(values) or _plain(values)
+
+
+def _named_doubles(values: Values) -> str:
+    """Return doubles as text, and of those that are not finite their names."""
+    named = (value if value is None else number_to_json(value) for value in values)
+    return _digits(values) or _plain([*named])
+
+
+def _digits(values: Values) -> str:
+    """Return doubles as text of 17 digits, which is read back as the same; "" where one has none.
+
+    The shortest such text takes twice as long, and one call for all saves the rest. A zero counts
+    as having none: its digits would be an integer's, which has no sign.
+    """
+    if all(values) and isfinite(sum(values)):
+        return ",".join(["%.17g"] * len(values)) % tuple(values)
+    return ""
+
+
+_TEXTS = {"max": _doubles, "sum": _doubles, "sum_sq": _doubles, "value": _named_doubles}
 
 
 def _worst_elements(worst: list[Values]) -> Iterator[str]:
     """Yield worst positions as text; from dicts it would take twice as long."""
     for start in range(0, len(worst[0]), _WORSTS):
-        rows = zip(*(values[start : start + _WORSTS] for values in worst), strict=True)
-        text = ",".join(["null" if row[0] is None else _worst(*row) for row in rows])
+        rows, columns, a, b, *rest = (values[start : start + _WORSTS] for values in worst)
+        numbers = (_named_doubles(values).split(",") for values in (a, b))
+        steps, labels = rest[0], map(_label, *rest[1:])
+        texts = map(_WORST.__mod__, zip(rows, columns, *numbers, steps, labels, strict=True))
+        text = ",".join(
+            ["null" if row is None else text for row, text in zip(rows, texts, strict=True)]
+        )
         yield "," + text if start else text
 
 
-def _worst(
-    row: int, column: int, a: float, b: float, ulp: int, token: int | None, sample: str | None
-) -> str:
-    """Return a worst position as it travels; an id or a name that cannot travel is left out."""
+def _label(token: int | None, sample: str | None) -> str:
+    """Return the members that name a worst position; one that cannot travel is left out."""
     token_id = f',"token_id":{token}' if token is not None and 0 <= token <= MAX_COUNT else ""
-    name = "" if sample is None else f',"sample":{_write(printable(sample))}'
-    where = f'"position":[{row},{column}],"a":{_number(a)},"b":{_number(b)},"ulp":{ulp}'
-    return f"{{{where}{token_id}{name}}}"
-
-
-def _number(value: float) -> str:
-    return repr(value) if isfinite(value) else _write(number_to_json(value))
+    return token_id if sample is None else f'{token_id},"sample":{_write(printable(sample))}'
 
 
 def printable(text: str) -> str:

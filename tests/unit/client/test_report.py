@@ -5,6 +5,8 @@ import math
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from rankfold.partial import Partial, Worst
 from rankfold_client.items import OPEN, Item, commit_item, pack, partial_item, scalar_item, size_of
@@ -12,12 +14,19 @@ from rankfold_client.report import encode
 
 HEADER = {"project": "p", "run": "r", "attempt": 0, "rank": 3}
 CLEAN = Partial(valid=4, count=0, max=0.0, sum=0.0)
+FLOATS = st.floats() | st.sampled_from([0.0, -0.0, 1e16, 5e-324, 0.1])
+SIZES = st.floats(min_value=0.0, allow_infinity=False, exclude_min=True)
 
 
 def told(*items: Item) -> dict[str, Any]:
     """Return what a report of these items says."""
     found: dict[str, Any] = json.loads(encode(HEADER, [pack(item) for item in items]))
     return found
+
+
+def bits(number: float | str) -> str:
+    """Return all of a double, with its sign, of one that travels by its name too."""
+    return float(number).hex()
 
 
 def test_report_without_items_is_its_header() -> None:
@@ -71,6 +80,21 @@ def test_report_leaves_out_columns_that_nobody_filled() -> None:
     """An optional column without a single value is not sent."""
     partials = told(partial_item("s", 0, 0, CLEAN))["partials"]
     assert not {"sum_sq", "ulp_max", "total", "worst"} & partials.keys()
+
+
+@given(st.lists(st.tuples(FLOATS, FLOATS, SIZES), min_size=1), st.booleans())
+def test_report_says_every_double_exactly(
+    numbers: list[tuple[float, float, float]], beside_a_clean_one: bool
+) -> None:
+    """What is read back has the same bits, whatever its neighbours are, and NaN its name."""
+    partials = [
+        Partial(valid=1, count=1, max=size, sum=size, worst=Worst((0, 0), a, b, 1))
+        for a, b, size in numbers
+    ] + [CLEAN] * beside_a_clean_one
+    sent = told(*(partial_item("s", 0, n, p) for n, p in enumerate(partials)))["partials"]
+    assert sent["max"] == sent["sum"] == [p.max for p in partials]
+    worst = [w and (bits(w["a"]), bits(w["b"])) for w in sent["worst"]]
+    assert worst == [p.worst and (bits(p.worst.a), bits(p.worst.b)) for p in partials]
 
 
 @pytest.mark.parametrize(
