@@ -7,16 +7,17 @@ import struct
 from collections.abc import Sequence
 from typing import Any, cast
 
+from pydantic_core import to_json
+
 # Of the codes of `struct` for integers that are stored.
 WIDEST = "q"
 
 _HEAD = struct.Struct("<cI")
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 def encode(value: Any) -> bytes:
     """Return a value as compact JSON; doubles come back exactly, NaN and infinities too."""
-    return _encode(value).encode()
+    return to_json(value, inf_nan_mode="constants")
 
 
 def narrow(values: Sequence[int]) -> tuple[str, bytes]:
