@@ -149,13 +149,14 @@ def handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None
 
 
 def spare_collector() -> None:
-    """Let the garbage collector look less often at what a busy aggregator keeps for long.
+    """Let the garbage collector look seldom at what a busy aggregator keeps for long.
 
-    Its default made pauses of 100 ms over ledgers that hold no cycles at all.
+    Its default made pauses of 100 ms over ledgers that hold no cycles at all. So do looks at very
+    many new objects at once: nearly all of them are still there.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(100_000, 50, 1000)
+    gc.set_threshold(2_000, 2_500, 1000)
 
 
 async def tidy_often(tidy: Tidy) -> None:
