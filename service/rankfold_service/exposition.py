@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 # For how long lines are written before other threads get their turn, and for how long they do:
 # far less than the interpreter would let them wait.
-TURN_SECONDS = 0.001
-REST_SECONDS = 0.0002
+TURN_SECONDS = 0.0005
+REST_SECONDS = 0.0005
 
 OPENMETRICS_TYPE = "application/openmetrics-text"
 
