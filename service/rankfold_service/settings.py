@@ -135,8 +135,10 @@ class Settings:
         ),
     )
     checkpoint_bytes: int = field(
-        default=4 * 1024 * 1024,
-        metadata=_how(_positive, "BYTES", "size at which the store's log is folded into tables"),
+        default=2 * 1024 * 1024,
+        metadata=_how(
+            _positive, "BYTES", "bytes of the store's journal from one save of a run to the next"
+        ),
     )
     retain_age: float | None = field(
         default=None,

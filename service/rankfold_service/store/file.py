@@ -22,6 +22,9 @@ from rankfold_service.store.migrate import (
     version,
 )
 
+# Each writes back what came during the one before; after the third there is next to nothing left.
+PASSES = 3
+
 
 class StoreFile:
     """A current, undamaged store's file, locked; a new one is made where there is none.
@@ -41,6 +44,7 @@ class StoreFile:
         self._place = place_of(os.fstat(self._lock.fileno()))
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="rankfold-log")
         self._writing_back: Future[None] | None = None
+        self._room = 0
 
     def transaction(self, write: Callable[[], object]) -> None:
         """Run a write in a transaction of its own; on disk when this returns, or not at all.
@@ -84,35 +88,35 @@ class StoreFile:
         except FileNotFoundError:
             return 0
 
-    @property
-    def shortening(self) -> bool:
-        """Whether the log is being written back; `shorten_log` then has an end to bring about."""
-        return self._writing_back is not None
+    def keep_log_short(self, limit: int) -> None:
+        """Write SQLite's log back into its file once it is longer than a limit, in bytes.
 
-    def shorten_log(self) -> None:
-        """Write SQLite's log back into its file: most of it beside the commits, the rest between.
-
-        Call it until `shortening` is false.
+        Most of that happens beside the commits, and the rest, which is next to nothing, between
+        two of them. After that the log begins again in the room that it has. To cut that off would
+        take milliseconds each time, so it is done only where a backup let the log grow meanwhile.
         """
         if self._writing_back is None:
-            self._writing_back = self._beside.submit(self._write_back)
+            if self.log_size() > max(limit, self._room):
+                self._writing_back = self._beside.submit(self._write_back)
         elif self._writing_back.done():
             done, self._writing_back = self._writing_back, None
             done.result()
-            self.truncate_log()
+            self._finish_log("RESTART" if self.log_size() <= 2 * limit else "TRUNCATE")
 
-    def truncate_log(self) -> None:
-        """Write back all of the log and empty it, unless a backup is reading just now."""
+    def _finish_log(self, how: str) -> None:
+        """Write back the rest of the log and begin it again, unless a backup is reading it."""
         self.connection.execute("PRAGMA busy_timeout = 0")
         try:
-            self.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            self.connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
         finally:
             self.connection.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
+        self._room = self.log_size()
 
     def _write_back(self) -> None:
         """Write back what is in the log by now; commits go on meanwhile."""
         with contextlib.closing(connect(self.path)) as connection:
-            connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            for _ in range(PASSES):
+                connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
 
     def close(self) -> None:
         """Let go of the file and its lock."""

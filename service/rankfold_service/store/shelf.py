@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Generic, TypeVar
 
@@ -19,9 +19,6 @@ Place = tuple[int, int]
 
 # Ranks are seldom further apart; what is older is read again when it is needed.
 HOT_ITERATIONS = 2
-# Each takes about a kilobyte.
-MOST_CELLS_KEPT = 50_000
-
 
 # What bytes that were not packed here are found out by.
 _DAMAGE = (DamagedRecord, zlib.error, struct.error, ValueError, LookupError, TypeError)
@@ -99,27 +96,13 @@ class PackedShelf(Generic[T]):
         self._waiting.clear()
 
 
-def shelve_old(ledgers: Iterable[Ledger]) -> Iterator[None]:
+def shelve_old(ledger: Ledger) -> Iterator[None]:
     """Pack what changed, is complete and is not among the newest, one page at each step.
 
     What is not complete yet is left where it is: a rank's next report would want it back.
     """
-    for attempt in [attempt for ledger in ledgers for attempt in ledger.attempts.values()]:
+    for attempt in [*ledger.attempts.values()]:
         for iteration in attempt.old_pages(HOT_ITERATIONS):
             if attempt.held(iteration) is not None and iteration not in attempt.incomplete:
                 attempt.shelve(iteration)
                 yield
-
-
-def let_go(ledgers: Iterable[Ledger], keep: int) -> None:
-    """Let go of pages that the tables have, but for the newest `keep` of each attempt.
-
-    Beyond a number of cells, which bounds the memory, fewer are kept.
-    """
-    cells = 0
-    for attempt in [attempt for ledger in ledgers for attempt in ledger.attempts.values()]:
-        attempt.dirty.clear()
-        attempt.forget_pages(keep)
-        if cells + attempt.held_cells() > MOST_CELLS_KEPT:
-            attempt.forget_pages(min(keep, HOT_ITERATIONS))
-        cells += attempt.held_cells()

@@ -1,9 +1,10 @@
 """The embedded store: one SQLite file, a journal in front of tables, one ledger in memory.
 
-An accepted report is appended to the journal and applied in memory; now and then what changed
-is written to the tables and the journal is emptied, in one transaction. A start reads the tables
-and replays the journal. If a commit fails, memory is thrown away and read again from the file,
-so that nothing is answered that is not on disk.
+An accepted report is appended to the journal and applied in memory. A few runs at a time, those
+that have waited longest, are written to the tables, and what nobody needs of the journal is let
+go of, in one transaction. A start reads the tables and replays of each run what its row does not
+have yet. If a commit fails, memory is thrown away and read again from the file, so that nothing
+is answered that is not on disk.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import time
 from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -23,25 +25,31 @@ from rankfold.ledger import KEPT_ITERATIONS, Ledger
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival, Name
+from rankfold_service.store.backlog import Backlog
 from rankfold_service.store.file import StoreFile, unavailable
 from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.migrate import damaged
 from rankfold_service.store.pack import pack_ledger, pack_page, unpack_ledger, unpack_page
 from rankfold_service.store.record import DamagedRecord, Entry, pack, unpack_all
-from rankfold_service.store.shelf import PackedShelf, let_go, shelve_old
+from rankfold_service.store.shelf import PackedShelf, shelve_old
+from rankfold_service.store.tables import PageRow, RunRow, Tables
+from rankfold_service.store.warm import Warm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _log = logging.getLogger("rankfold.store")
 
-DEFAULT_CHECKPOINT_BYTES = 4 * 1024 * 1024
-# For how long old pages are packed after a commit: the next one waits for it.
-PACKING_SECONDS = 0.002
-# So that of many ranks the newest pages are not written again and again between few reports,
-# within a bound: the longer the journal, the more there is in memory and for a start to replay.
-WRITTEN_TIMES = 2
-MOST_TIMES = 2
+DEFAULT_CHECKPOINT_BYTES = 2 * 1024 * 1024
+# SQLite's log may become so many times as long.
+LOG_TIMES = 8
+# For how long runs are made ready for the tables after a commit: the next one waits for it.
+SAVING_SECONDS = 0.003
+# The same where nobody waits.
+CHECKPOINT_SECONDS = 0.1
+
+# A run to be saved, unless it was deleted, how many bytes are written again, and changed pages.
+Ready = tuple[Name, int, RunRow | None, list[PageRow]]
 
 
 class SqliteStore(MemoryStore):
@@ -50,7 +58,8 @@ class SqliteStore(MemoryStore):
     Args:
         path: of the SQLite file; a new one is made where there is none.
         rules: the rules in force.
-        checkpoint_bytes: bring the tables up to date once the journal is longer.
+        checkpoint_bytes: how much journal comes between two saves of a run, where they are small;
+            see `Backlog`. A start has about as much to replay.
         keep_iterations: of how many of the newest iterations of each attempt the contents stay
             known; see `Ledger.apply`.
 
@@ -67,18 +76,15 @@ class SqliteStore(MemoryStore):
         keep_iterations: int = KEPT_ITERATIONS,
     ) -> None:
         super().__init__(rules, keep_iterations=keep_iterations)
-        self._checkpoint_bytes = checkpoint_bytes
         self._stale = False
-        self._journal_bytes = 0
-        self._checkpoint_due = checkpoint_bytes
-        self._written = 0
-        self._ids: dict[Name, int] = {}
-        self._shelves: dict[Name, PackedShelf[bytes]] = {}
-        self._changed: set[Name] = set()
-        self._warm: set[Name] = set()
-        self._shelving: Iterator[None] | None = None
+        self._backlog = Backlog(checkpoint_bytes)
+        self._patience = 0
+        self._log_limit = LOG_TIMES * checkpoint_bytes
         self._deleted: set[Name] = set()
+        self._shelves: dict[Name, PackedShelf[bytes]] = {}
+        self._warm = Warm(keep_iterations)
         self.file = StoreFile(path)
+        self._tables = Tables(self.file)
         try:
             self._load()
         except BaseException:
@@ -123,20 +129,17 @@ class SqliteStore(MemoryStore):
         """Make entries durable, in one commit, and remember what they changed."""
         if not entries:
             return
-        records = b"".join(map(pack, entries))
-        self.file.execute("INSERT INTO journal (records) VALUES (?)", records)
-        self._journal_bytes += len(records)
-        for entry in entries:
-            self._mark(entry)
+        row, records = self._backlog.row + 1, b"".join(map(pack, entries))
+        self._tables.add(row, records)
+        self._note(row, records, entries)
 
-    def _mark(self, entry: Entry) -> None:
-        name = (entry.report.project, entry.report.run)
-        if entry.op == "delete":
-            self._changed.discard(name)
-            self._warm.discard(name)
-            self._deleted.add(name)
-        else:
-            self._changed.add(name)
+    def _note(self, row: int, records: bytes, entries: Sequence[Entry]) -> None:
+        """Remember what the tables lack of a row of the journal."""
+        self._backlog.enter(row, len(records), map(_name, entries))
+        for entry in entries:
+            if entry.op == "delete":
+                self._deleted.add(_name(entry))
+                self._warm.drop(_name(entry))
 
     @contextmanager
     def _durably(self) -> Iterator[None]:
@@ -184,14 +187,10 @@ class SqliteStore(MemoryStore):
         return shelf
 
     def _read_page(self, name: Name, attempt: int, iteration: int) -> bytes:
-        query = "SELECT body FROM page WHERE run_id = ? AND attempt = ? AND iteration = ?"
         try:
-            key = (self._ids[name], attempt, iteration)
-            row = self.file.connection.execute(query, key).fetchone()
+            return self._tables.page(name, attempt, iteration)
         except sqlite3.Error as error:
             raise unavailable(self.file.path, error) from error
-        body: bytes = row[0]
-        return body
 
     # -- tables and journal ----------------------------------------------------------------
 
@@ -199,23 +198,19 @@ class SqliteStore(MemoryStore):
         """Read the tables and replay the journal."""
         self.file.rollback()
         self.ledgers.clear()
-        self._ids.clear()
         self._shelves.clear()
-        self._changed.clear()
         self._warm.clear()
-        self._shelving = None
         self._deleted.clear()
-        self._journal_bytes = 0
-        for id_, project, run, head in self.file.connection.execute(
-            "SELECT id, project, name, head FROM run"
-        ):
-            name = (project, run)
-            self._ids[name] = id_
-            self.ledgers[name] = unpack_ledger(head, project, run, self.rules, self._shelf(name))
-        for (records,) in self.file.connection.execute("SELECT records FROM journal ORDER BY seq"):
-            self._journal_bytes += len(records)
-            for entry in self._entries(records):
+        applied: dict[Name, int] = {}
+        for name, head, row in self._tables.runs():
+            applied[name] = row
+            self.ledgers[name] = unpack_ledger(head, *name, self.rules, self._shelf(name))
+        self._backlog.clear(max(applied.values(), default=0))
+        for row, records in self._tables.journal():
+            entries = [e for e in self._entries(records) if row > applied.get(_name(e), 0)]
+            for entry in entries:
                 self._replay(entry)
+            self._note(row, records, entries)
         self._stale = False
 
     def _entries(self, records: bytes) -> Iterator[Entry]:
@@ -225,119 +220,120 @@ class SqliteStore(MemoryStore):
             raise damaged(self.file.path, str(error)) from error
 
     def _replay(self, entry: Entry) -> None:
-        report = entry.report
+        """Do again what was done; what a later entry deletes may have lost its beginning."""
+        name, report = _name(entry), entry.report
         if entry.op == "delete":
-            super().delete(report.project, report.run)
-        elif entry.op == "finish":
-            super().finish(report.project, report.run, report.attempt)
-        else:
-            ledger = self.open_ledger(report.project, report.run)
+            self.ledgers.pop(name, None)
+        elif entry.op == "report":
+            ledger = self.open_ledger(*name)
             ledger.take(report, entry.now, entry.keep)
-            self.ledgers[report.project, report.run] = ledger
-        self._mark(entry)
+            self.ledgers[name] = ledger
+        elif name in self.ledgers and report.attempt in self.ledgers[name].attempts:
+            self.ledgers[name].finish(report.attempt)
 
     def size(self) -> int:
         """See `Store.size`: the pages that are in use, once the journal is folded in."""
         with self._durably():
             self.checkpoint()
-            self.file.truncate_log()
             (pages,) = self.file.connection.execute("PRAGMA page_count").fetchone()
             (free,) = self.file.connection.execute("PRAGMA freelist_count").fetchone()
             (size,) = self.file.connection.execute("PRAGMA page_size").fetchone()
         return int((pages - free) * size)
 
-    def _shelve_some(self) -> None:
-        """Pack a few old pages ahead of the checkpoint, so that it does not take long itself."""
-        if self._journal_bytes < self._checkpoint_due * 3 // 4:
-            return
-        if self._shelving is None:
-            self._shelving = shelve_old([self.ledgers[name] for name in self._changed])
-        until = time.perf_counter() + PACKING_SECONDS
-        for _ in self._shelving:
-            if time.perf_counter() > until:
-                break
-
     def maintain(self) -> None:
         """See `Store.maintain`: keep the journal and SQLite's own log short."""
-        if not self._stale:
-            self._shelve_some()
-            self._checkpoint_if_due()
-
-    def _checkpoint_if_due(self) -> None:
+        if self._stale:
+            return
         try:
-            due = self._journal_bytes >= self._checkpoint_due
-            if due:
-                self.checkpoint()
-            if due or self.file.shortening or self.file.log_size() > 2 * self._checkpoint_bytes:
-                with self._durably():
-                    self.file.shorten_log()
+            if self._backlog.size >= self._patience:
+                self._save_some()
+            with self._durably():
+                self.file.keep_log_short(self._log_limit)
         except StoreUnavailable as error:
             # Everything is still in the journal: nothing is lost, and the next try comes later.
-            self._checkpoint_due = self._journal_bytes + self._checkpoint_bytes
+            self._patience = self._backlog.size + self._backlog.distance
             _log.warning("the tables could not be brought up to date: %s", error)
 
+    def _save_some(self) -> None:
+        """Save runs whose turn it is, for a few milliseconds."""
+        backlog = self._backlog
+        if due := backlog.due():
+            # Longer where saving does not keep up, so that the journal stays bounded.
+            self._save(due, SAVING_SECONDS * max(1.0, backlog.size / backlog.distance))
+            self._patience = 0
+            self._warm.cool(backlog.end - backlog.distance, backlog)
+
     def checkpoint(self) -> None:
-        """Write what changed to the tables and empty the journal, in one commit."""
+        """Bring all tables up to date and empty the journal."""
+        while self._backlog:
+            self._save(len(self._backlog), CHECKPOINT_SECONDS)
+
+    def _save(self, count: int, seconds: float) -> None:
+        """Save so many runs, or those for which there is time, in one commit."""
         with self._durably():
-            self.file.transaction(self._save)
-            self._settle()
+            ready = list(self._ready(count, time.perf_counter() + seconds))
+            if ready:
+                self.file.transaction(partial(self._write, ready))
+            for name, again, *_ in ready:
+                self._settle(name, again)
 
-    def _save(self) -> None:
-        execute = self.file.connection.execute
-        self._written = 0
-        for name in self._deleted:
-            execute("DELETE FROM run WHERE project = ? AND name = ?", name)
-            self._ids.pop(name, None)
-        for name in self._changed:
-            self._save_ledger(name, self.ledgers[name])
-        execute("DELETE FROM journal")
-        apart = min(WRITTEN_TIMES * self._written, MOST_TIMES * self._checkpoint_bytes)
-        self._checkpoint_due = max(self._checkpoint_bytes, apart)
+    def _ready(self, count: int, until: float) -> Iterator[Ready]:
+        """Yield runs that have waited longest, each with what the tables lack of it.
 
-    def _save_ledger(self, name: Name, ledger: Ledger) -> None:
-        head = pack_ledger(ledger)
-        (id_,) = self.file.connection.execute(
-            "INSERT INTO run (project, name, head) VALUES (?, ?, ?) "
-            "ON CONFLICT (project, name) DO UPDATE SET head = excluded.head RETURNING id",
-            (*name, head),
-        ).fetchone()
-        self._ids[name] = id_
-        shelf = self._shelves[name]
-        pages = [
-            (id_, attempt.number, iteration, shelf.packed(attempt, iteration))
-            for attempt in ledger.attempts.values()
-            for iteration in sorted(attempt.dirty)
-        ]
-        self.file.connection.executemany(
-            "INSERT INTO page VALUES (?, ?, ?, ?) "
-            "ON CONFLICT (run_id, attempt, iteration) DO UPDATE SET body = excluded.body",
-            pages,
-        )
-        self._written += len(head) + sum(len(body) for *_, body in pages)
-
-    def _settle(self) -> None:
-        """Note that memory and tables agree, and let go of pages that are not needed soon.
-
-        What stays is the newest of runs that have just reported: memory is bounded by what
-        comes between two checkpoints, not by how many runs there are.
+        When the time is over before all old pages of a run are packed, it goes on the next time.
         """
-        for name in self._warm | self._changed:
+        for name in islice(self._backlog, count):
+            ledger = self.ledgers.get(name)
+            if ledger is None:
+                yield name, 0, None, []
+                continue
+            for _ in shelve_old(ledger):
+                if time.perf_counter() > until:
+                    return
+            shelf = self._shelves[name]
+            pages = [
+                (attempt.number, iteration, shelf.packed(attempt, iteration))
+                for attempt in ledger.attempts.values()
+                for iteration in sorted(attempt.dirty)
+            ]
+            run = RunRow(name, pack_ledger(ledger), self._backlog.row)
+            size = len(run.head) + sum(len(body) for *_, body in pages)
+            yield name, size if name in self._tables else 0, run, pages
+            if time.perf_counter() > until:
+                return
+
+    def _write(self, ready: Sequence[Ready]) -> None:
+        for name, _, run, pages in ready:
+            if name in self._deleted:
+                self._tables.remove(name)
+            if run is not None:
+                self._tables.save(run, pages)
+        self._tables.trim(self._backlog.first_row(len(ready)))
+
+    def _settle(self, name: Name, again: int) -> None:
+        """Note that the tables have all of a run, and let go of pages that are not needed soon."""
+        self._backlog.settle(name, again)
+        self._deleted.discard(name)
+        ledger = self.ledgers.get(name)
+        if ledger is None:
+            self._shelves.pop(name, None)
+        else:
             self._shelves[name].settle()
-        let_go([self.ledgers[name] for name in self._warm - self._changed], 0)
-        let_go([self.ledgers[name] for name in self._changed], self.keep_iterations)
-        self._shelving = None
-        self._warm = self._changed
-        self._changed = set()
-        self._deleted.clear()
-        self._journal_bytes = 0
+            for attempt in ledger.attempts.values():
+                attempt.dirty.clear()
+            self._warm.add(name, ledger, self._backlog.end)
 
     def close(self) -> None:
         """See `Store.close`: leaves tables that are up to date and no log."""
         try:
-            if not self._stale and (self._changed or self._deleted):
+            if self._backlog and not self._stale:
                 self.checkpoint()
             if not self._stale:
                 # As a script, because it gives a row without columns per page that it frees.
                 self.file.connection.executescript("PRAGMA incremental_vacuum")
         finally:
             self.file.close()
+
+
+def _name(entry: Entry) -> Name:
+    return entry.report.project, entry.report.run

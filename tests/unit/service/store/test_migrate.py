@@ -30,7 +30,7 @@ from rankfold_service.store.urls import sqlite_path
 from support.reports import partial, report
 from unit.service.store.older import KEEP, SCHEMA_1, reports
 
-NEXT = Migration(3, "0003_next", "CREATE TABLE later (id INTEGER PRIMARY KEY) STRICT;")
+NEXT = Migration(4, "0004_next", "CREATE TABLE later (id INTEGER PRIMARY KEY) STRICT;")
 
 
 def filled(path: Path) -> None:
@@ -68,10 +68,10 @@ def test_migrate_brings_an_older_store_forward_and_keeps_its_data(tmp_path: Path
     path = tmp_path / "store.db"
     filled(path)
     steps = [*migrations(), NEXT]
-    assert migrate_file(path, steps) == ["0003_next"]
+    assert migrate_file(path, steps) == ["0004_next"]
     assert migrate_file(path, steps) == []
     change(path, "PRAGMA user_version = 0")
-    with pytest.raises(StoreRefused, match=r"older than 2.*rankfold migrate"):
+    with pytest.raises(StoreRefused, match=r"older than 3.*rankfold migrate"):
         SqliteStore(path, RuleSet())
 
 
@@ -81,7 +81,7 @@ def test_migrate_turns_a_store_of_schema_1_into_what_it_would_be_now(tmp_path: P
     shutil.copy(SCHEMA_1, path)
     with pytest.raises(StoreRefused, match="has schema 1"):
         SqliteStore(path, RuleSet())
-    assert migrate_file(path) == ["0002_columns"]
+    assert migrate_file(path) == ["0002_columns", "0003_applied"]
     anew = MemoryStore(RuleSet(), keep_iterations=KEEP)
     for number, arrived in enumerate(chain(*reports()), 1):
         anew.ingest([Arrival(arrived, float(number))])
@@ -98,7 +98,7 @@ def test_migrate_step_that_fails_changes_nothing(tmp_path: Path) -> None:
     """A broken step leaves the version and the tables as they were."""
     path = tmp_path / "store.db"
     filled(path)
-    broken = Migration(3, "0003_broken", "CREATE TABLE half (id INTEGER); SELECT nonsense;")
+    broken = Migration(4, "0004_broken", "CREATE TABLE half (id INTEGER); SELECT nonsense;")
     with pytest.raises(sqlite3.Error):
         migrate_file(path, [*migrations(), broken])
     store = SqliteStore(path, RuleSet())
@@ -112,7 +112,7 @@ def test_store_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
     filled(path)
     change(path, "PRAGMA user_version = 99")
     for open_it in (lambda: SqliteStore(path, RuleSet()), lambda: migrate_file(path)):
-        with pytest.raises(StoreRefused, match="schema 99, newer than 2"):
+        with pytest.raises(StoreRefused, match="schema 99, newer than 3"):
             open_it()
 
 

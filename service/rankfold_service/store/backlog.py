@@ -1,0 +1,110 @@
+"""Which runs the tables of a store are behind with, since when, and whose turn it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import NamedTuple
+
+from rankfold_service.store import Name
+
+# So many times in a round runs are saved, those together whose turn it is: a commit for each would
+# cost more than what is in it.
+GROUPS = 64
+# A round is at least as long as what the last one wrote again, so that of many ranks the newest
+# pages are not written again and again between few reports. But what waits is in memory, and
+# replayed by a start, so it is at most so many times as long as it has to be.
+MOST_TIMES = 4
+
+
+class _Since(NamedTuple):
+    """Where the journal has the first that the tables lack of a run: row, and bytes before it."""
+
+    row: int
+    byte: int
+
+
+class Backlog:
+    """The runs of which the journal says more than the tables, longest waiting first.
+
+    They are saved in rounds: those that wait when a round begins have their turns evenly while the
+    journal grows by `distance`. So each is saved once in so many bytes, and never all at once,
+    however many they are; nothing waits for more than two rounds while saving keeps up.
+
+    Args:
+        least: bytes of journal from one save of a run to the next, where saves are small.
+
+    Attributes:
+        row: the number of the journal's newest row; no later one is lower.
+        end: how many bytes were ever entered.
+        distance: bytes of journal in this round.
+    """
+
+    def __init__(self, least: int) -> None:
+        self._least = least
+        self.clear(0)
+
+    def clear(self, row: int) -> None:
+        """Forget everything; the next row of the journal comes after `row`."""
+        self.row = row
+        self.end = 0
+        self._since: dict[Name, _Since] = {}
+        self.distance = self._least
+        self._again = 0
+        self._begin_round()
+
+    def enter(self, row: int, size: int, names: Iterable[Name]) -> None:
+        """Note a row of the journal, its bytes, and which runs it says anything new of."""
+        for name in names:
+            self._since.setdefault(name, _Since(row, self.end))
+        self.row = row
+        self.end += size
+        if not self._turns_left:
+            self._begin_round()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._since
+
+    def __iter__(self) -> Iterator[Name]:
+        return iter(self._since)
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    @property
+    def size(self) -> int:
+        """How many bytes of journal a start would have to read."""
+        return self.end - next(iter(self._since.values())).byte if self._since else 0
+
+    def due(self) -> int:
+        """Return how many runs are to be saved now."""
+        late = self.end - self._next_turn
+        turns = min(self._turns_left, 1 + int(late / self._pace)) if late >= 0 else 0
+        return turns if turns >= min(self._turns_left, self._group) else 0
+
+    def first_row(self, saved: int) -> int:
+        """Return the first row that is still needed once the first so many runs are saved."""
+        rest = islice(self._since.values(), saved, None)
+        return next((since.row for since in rest), self.row + 1)
+
+    def settle(self, name: Name, again: int) -> None:
+        """Note that the tables have everything of the run that has waited longest.
+
+        Args:
+            name: of the run.
+            again: how many bytes were written, if the tables had the run before.
+        """
+        del self._since[name]
+        self._again += again
+        self._turns_left -= 1
+        self._next_turn += self._pace
+        if self._turns_left <= 0:
+            self.distance = min(max(self._least, self._again), MOST_TIMES * self._least)
+            self._again = 0
+            self._begin_round()
+
+    def _begin_round(self) -> None:
+        self._turns_left = len(self._since)
+        self._group = -(-self._turns_left // GROUPS)
+        self._pace = self.distance / max(1, self._turns_left)
+        self._next_turn = self.end + self._pace
