@@ -31,7 +31,9 @@ def compare(ledger: Ledger, other: Ledger) -> Iterator[str]:
         where = f"attempt {a.number}"
         yield from _differences(f"{where}: all folds", a.everything, b.everything)
         yield from _differences(f"{where}: effective folds", a.effective, b.effective)
-        for name in ("reporters", "conflicts", "cut", "incomplete", "last_commit"):
+        if _heard(a) != _heard(b):
+            yield f"{where}: reporters differ"
+        for name in ("conflicts", "cut", "incomplete", "last_commit"):
             if getattr(a, name) != getattr(b, name):
                 yield f"{where}: {name} differ"
         for name in ("paged", "covered", "worked"):
@@ -39,6 +41,11 @@ def compare(ledger: Ledger, other: Ledger) -> Iterator[str]:
                 yield f"{where}: iterations that are {name} differ"
         if _seen(a) != _seen(b):
             yield f"{where}: iterations of series differ"
+
+
+def _heard(attempt: Attempt) -> dict[int, tuple[int | None, int]]:
+    """Return how far each rank has come; when it said so is another time for each copy."""
+    return {rank: (r.last_iteration, r.dropped) for rank, r in attempt.reporters.items()}
 
 
 def _seen(attempt: Attempt) -> dict[str, list[list[int]]]:

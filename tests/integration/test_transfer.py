@@ -75,14 +75,24 @@ def test_move_that_broke_off_goes_on(
 def test_run_that_differs_at_its_target_is_left_alone(
     postgres: Postgres, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody's numbers are replaced: the message says what to do."""
+    """Nobody's numbers are replaced, and other runs are moved: the message says what to do."""
     url = postgres.url(postgres.create_database())
     there = open_store(url, RULES)
     there.ingest([Arrival(report(partials=[partial(valid=5)]), 1.0)])
     before = repr(everything(there))
-    filled(tmp_path / "store.db", report(partials=[partial(valid=6)])).close()
+    filled(
+        tmp_path / "store.db",
+        report(partials=[partial(valid=6)]),
+        report(run="zzz", partials=[partial()]),
+    ).close()
     assert main(["migrate", "--from", f"sqlite:///{tmp_path}/store.db", "--to", url]) == 2
-    assert "delete it there to move it again" in capsys.readouterr().err
+    said = capsys.readouterr()
+    first, second = said.out.splitlines()
+    assert "NOT MOVED, is there with other content: attempt 0: all folds over all ranks" in first
+    assert "2 of 2: run 'zzz' of project 'default': moved and compared" in second
+    assert "not moved: 1 of 2 runs" in said.err
+    assert "delete one there to move it again" in said.err
+    there.delete("default", "zzz")
     assert repr(everything(there)) == before
     there.close()
 

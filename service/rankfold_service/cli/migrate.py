@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import argparse
 
-from rankfold.errors import ConfigurationError
+from rankfold.errors import ConfigurationError, StoreRefused
 from rankfold_service.cli import options
 from rankfold_service.cli.text import counted
+from rankfold_service.store.moved import Moved
 from rankfold_service.store.opening import migrate, transfer
 
 DESCRIPTION = """\
@@ -17,7 +18,8 @@ older version may run on.
 
 With --from and --to it moves all runs of a SQLite store into a PostgreSQL database, each whole, and
 compares what came of it, exactly. Stop the aggregator first. If it breaks off, run it again: what
-was moved is compared and left.
+was moved is compared and left. A run that is there with other content, such as one that went on
+reporting there, is left as it is, and the others are moved.
 """
 
 EPILOG = """\
@@ -54,15 +56,26 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _transfer(source: str, target: str) -> int:
-    moved = None
+    of = different = 0
     for moved in transfer(source, target):
+        of, different = moved.of, different + (moved.different is not None)
         project, run = moved.name
-        what = "was there already, equal" if moved.was_there else "moved and compared"
         size = f"{counted(moved.ranks, 'rank')}, {counted(moved.iterations, 'iteration')}"
         print(
-            f"{moved.number} of {moved.of}: run {run!r} of project {project!r}: {what} ({size})",
+            f"{moved.number} of {of}: run {run!r} of project {project!r}: {_fate(moved)} ({size})",
             flush=True,
         )
-    if moved is None:
+    if different:
+        raise StoreRefused(
+            f"not moved: {different} of {of} runs, for they are there with other content; "
+            "delete one there to move it again"
+        )
+    if not of:
         print("there are no runs to move")
     return 0
+
+
+def _fate(moved: Moved) -> str:
+    if moved.different is not None:
+        return f"NOT MOVED, is there with other content: {moved.different}"
+    return "was there already, equal" if moved.was_there else "moved and compared"

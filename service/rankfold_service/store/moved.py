@@ -15,7 +15,8 @@ class Moved:
         name: its project and name.
         ranks: how many have reported.
         iterations: how many it has, over all attempts.
-        was_there: it had been moved before.
+        was_there: it was there before, and was left as it is.
+        different: what about it is other there, in words, or None.
         number: which of the runs it is, from 1.
         of: how many runs there are.
     """
@@ -24,5 +25,6 @@ class Moved:
     ranks: int
     iterations: int
     was_there: bool
+    different: str | None
     number: int
     of: int

@@ -76,7 +76,7 @@ def transfer(source: str, target: str) -> Iterator[Moved]:
 
     Raises:
         ConfigurationError: a URL names no such store.
-        StoreRefused: a store must not be opened, is in use, or the target has other content.
+        StoreRefused: a store must not be opened, or is in use.
         StoreUnavailable: the target cannot be written.
     """
     if is_postgres(source) or not is_postgres(target):

@@ -26,7 +26,7 @@ def transfer(source: Store, target: PostgresStore) -> Iterator[Moved]:
     """Copy every run in a transaction of its own, unless it is there, and compare both.
 
     Raises:
-        StoreRefused: the target has a run with other content.
+        StoreRefused: a run began to report to the target at this moment.
         StoreUnavailable: the target cannot be written.
     """
     names = source.names()
@@ -36,15 +36,10 @@ def transfer(source: Store, target: PostgresStore) -> Iterator[Moved]:
         if not was_there:
             target.database.change(partial(_copy, ledger))
         different = next(compare(ledger, target.run(*name)), None)
-        if different is not None:
-            raise StoreRefused(
-                f"run {name[1]!r} of project {name[0]!r} is in {target.database.name} with other "
-                f"content ({different}): delete it there to move it again"
-            )
         attempts = ledger.chosen("all")
         ranks = {rank for attempt in attempts for rank in attempt.reporters}
         iterations = sum(len(attempt.paged) for attempt in attempts)
-        yield Moved(name, len(ranks), iterations, was_there, number, len(names))
+        yield Moved(name, len(ranks), iterations, was_there, different, number, len(names))
 
 
 def _is_there(target: PostgresStore, name: Name) -> bool:
