@@ -68,7 +68,9 @@ def test_standby_that_takes_over_has_all_that_was_acknowledged(tmp_path: Path) -
         for number in range(2):
             stage.allow(4 * number + 4)
             server.resumed()
-            server.fail_over()
+            server.promote()
+            server.resumed()
+            server.follow()
         assert [one.process for one in server.each] == processes
         assert not any(one.ended() for one in server.each)
         stage.settle()

@@ -6,11 +6,14 @@ import argparse
 import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from itertools import chain
 from pathlib import Path
+from statistics import median
 from typing import NamedTuple
 
 from .conductor import Outcome
+from .loaded import Loaded
 from .replicated import Replicated
 from .single import Single
 
@@ -18,12 +21,16 @@ from .single import Single
 class Form(NamedTuple):
     """What the long form is over a store: how many seeds, and how many faults for each."""
 
-    conductor: type[Single | Replicated]
+    conductor: type[Single | Replicated | Loaded]
     seeds: int
     strikes: int
 
 
-FORMS = {"sqlite": Form(Single, 20, 12), "postgresql": Form(Replicated, 50, 6)}
+FORMS = {
+    "sqlite": Form(Single, 20, 12),
+    "postgresql": Form(Replicated, 50, 6),
+    "postgresql-under-load": Form(Loaded, 12, 5),
+}
 
 
 def main() -> int:
@@ -35,6 +42,7 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=1200.0, help="begin no seed after this")
     args = parser.parse_args()
     started, kills, done = time.monotonic(), Counter[str](), 0
+    resumes: defaultdict[str, list[float]] = defaultdict(list)
     form = FORMS[args.store]
     seeds = args.seed or range(form.seeds)
     for seed in seeds:
@@ -43,11 +51,15 @@ def main() -> int:
             break
         outcome = play(seed, args.strikes or form.strikes, args.store)
         kills += outcome.kills
+        for what, times in outcome.resumes.items():
+            resumes[what] += times
         done += 1
         print(f"seed {seed}: equal to the oracle; {described(outcome)}", flush=True)
     seconds = time.monotonic() - started
     print(f"{done} of {len(seeds)} seeds in {seconds:.0f} s")
     print(f"{kills.total()} kill points: {_listed(kills)}")
+    for what, times in resumes.items():
+        print(f"until {what}: median {median(times):.2f} s, slowest {max(times):.2f} s")
     return 0 if done == len(seeds) else 1
 
 
@@ -71,7 +83,7 @@ def described(outcome: Outcome) -> str:
         f"{outcome.seconds:.1f} s, {queue}, kills: {_listed(outcome.kills)}, "
         f"strikes: {_listed(outcome.strikes)}, connections: {_listed(outcome.broken)}, "
         f"statuses {outcome.statuses}, slowest start {outcome.slowest_start:.2f} s, "
-        f"slowest resume {outcome.slowest_resume:.2f} s"
+        f"slowest resume {max(chain(*outcome.resumes.values()), default=0.0):.2f} s"
     )
 
 

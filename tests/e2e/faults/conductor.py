@@ -6,7 +6,7 @@ import random
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +37,7 @@ class Outcome:
         seconds: how long it took.
         durable: whether reporters queued durably.
         slowest_start: the longest that the aggregator took until it was ready.
-        slowest_resume: the longest from a database's return until a report was taken.
+        resumes: seconds from the end of each fault until something, by what.
     """
 
     strikes: Counter[str] = field(default_factory=Counter)
@@ -47,7 +47,7 @@ class Outcome:
     seconds: float = 0.0
     durable: bool = False
     slowest_start: float = 0.0
-    slowest_resume: float = 0.0
+    resumes: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
 
 
 class Conductor(ABC):

@@ -58,6 +58,7 @@ class Replicas:
         self.port = self._balancer.port
         self.slowest_start = 0.0
         self._prepared = False
+        self._free: int | None = None
 
     def _store(self, way: Way) -> str:
         """Return the store's URL, for the role of the aggregators."""
@@ -124,20 +125,18 @@ class Replicas:
             self.standby.stop("immediate")
         self.postgres.stop("immediate")
 
-    def fail_over(self) -> float:
-        """Lose who takes writes: the standby takes its place, and another one follows it.
-
-        Returns:
-            for how many seconds reports were not taken once it had.
-        """
-        lost, heir = self.postgres, self.standby
+    def promote(self) -> None:
+        """Lose who takes writes: the standby takes its place."""
+        heir = self.standby
         assert heir is not None
-        lost.stop("immediate")
+        self.postgres.stop("immediate")
         heir.promote()
-        self.postgres = heir
-        seconds = self.resumed()
-        self._follow(lost.port).start().be_waited_for()
-        return seconds
+        self.postgres, self.standby = heir, None
+        self._free = heir.primary.port
+
+    def follow(self) -> None:
+        """Let another standby follow, where the one that was lost had been."""
+        self._follow(self._free).start().be_waited_for()
 
     def close(self) -> None:
         """See `Service.close`."""

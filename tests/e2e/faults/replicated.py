@@ -129,16 +129,18 @@ class Replicated(Conductor):
     def fail_over(self) -> None:
         """Lose PostgreSQL for good; its standby takes over."""
         self._outcome.kills["database for good"] += 1
-        self._resumed(self._server.fail_over())
+        self._server.promote()
+        self._resumed()
+        self._server.follow()
 
     def _take_away(self, how: databases.Ending) -> None:
         self._outcome.kills["database"] += 1
         with databases.away(self._server.postgres, how):
             time.sleep(self._rng.uniform(0, 1.0))
-        self._resumed(self._server.resumed())
+        self._resumed()
 
-    def _resumed(self, seconds: float) -> None:
-        self._outcome.slowest_resume = max(self._outcome.slowest_resume, seconds)
+    def _resumed(self) -> None:
+        self._outcome.resumes["a report was taken"].append(self._server.resumed())
 
     def end_sessions(self) -> None:
         """End the aggregators' sessions again and again, in the middle of what they do."""
