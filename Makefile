@@ -55,7 +55,7 @@ test-alerts: programs ## the way from a mismatch to a webhook through the real p
 test-image: install ## carries out the Dockerfiles and uses what they make; needs root and some minutes
 	$(BIN)/python -m pytest -m image tests/e2e/test_image.py
 
-test-faults: programs ## the long form of the fault suite: 20 seeds, more than 200 kills, 5 to 10 minutes; ARGS="--store postgresql" for 50 over PostgreSQL
+test-faults: programs ## the long form of the fault suite: 20 seeds, more than 200 kills, 5 to 10 minutes; ARGS="--store postgresql" for 50 over PostgreSQL, "--store postgresql-under-load" with 64 connections
 	PYTHONPATH=tests $(BIN)/python -m e2e.faults $(ARGS)
 
 test-kills: install ## kill a reporting trainer 200 times at random moments, its children beside it: about 3 minutes

@@ -150,6 +150,12 @@ def test_lock_and_statement_are_waited_for_within_bounds(
     assert counters(postgres, name) == [8, 0]
 
 
+def test_no_statement_is_compiled(database: Database) -> None:
+    """A server does so by default where a plan looks dear, and takes a second for it."""
+    assert database.read(lambda: database.rows("SHOW jit")) == [("off",)]
+    assert database.write(lambda: database.rows("SHOW jit")) == [("off",)]
+
+
 def test_server_that_says_nothing_is_given_up(
     postgres: Postgres, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -49,13 +49,15 @@ RETRY_AFTER = 1.0
 _BEGIN_WRITE = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _BEGIN_READ = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 # Of the transaction, not the session: that holds behind a pooler too. A commit waits for the
-# disk whatever the default of the database is; what waits for standbys stays as it is.
+# disk whatever the default of the database is; what waits for standbys stays as it is. To
+# compile a statement takes many times as long as any of ours.
 _SETTINGS = f"""
 SELECT set_config('statement_timeout', '{STATEMENT_SECONDS * 1000:.0f}', true),
        set_config('lock_timeout', '{LOCK_SECONDS * 1000:.0f}', true),
        set_config('idle_in_transaction_session_timeout', '{STATEMENT_SECONDS * 1000:.0f}', true),
        set_config('synchronous_commit',
-           replace(current_setting('synchronous_commit'), 'off', 'on'), true)
+           replace(current_setting('synchronous_commit'), 'off', 'on'), true),
+       set_config('jit', 'off', true)
 """
 _LONG = f"""
 SELECT set_config('statement_timeout', '{LONG_SECONDS * 1000:.0f}', true),

@@ -31,7 +31,7 @@ MOST_BOOKS = 20_000
 # After so much the head and the pages are written and the journal begins anew: longer, and who
 # reads the books next has more to enter; shorter, and pages are written more often.
 MOST_JOURNALED = 16
-MOST_JOURNALED_BYTES = 65_536
+MOST_JOURNALED_BYTES = 32_768
 
 
 class BookShelf(PackedShelf[Packed]):
