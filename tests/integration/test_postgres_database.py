@@ -67,7 +67,7 @@ def test_transactions_that_wait_for_each_other_both_commit(postgres: Postgres, n
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(work, [(1, 2), (2, 1)]))
-    assert len(tries) == 3
+    assert len(tries) >= 3
     assert counters(postgres, name) == [2, 2]
 
 
@@ -169,6 +169,8 @@ def test_server_that_says_nothing_is_given_up(
         pids.append(pid)
         if len(pids) == 1:
             os.kill(pid, signal.SIGSTOP)
+        # Whoever decides by what a transaction has read has sent no commit until it has that.
+        database.rows("SELECT 1")
         database.send(ADD, 1)
 
     try:
