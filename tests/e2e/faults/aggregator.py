@@ -175,7 +175,7 @@ class Aggregator:
 
 def ask(port: int, method: str, path: str, body: bytes | None = None, **query: Any) -> Answer:
     """Send a request to a port of this machine and return the answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2 * PATIENCE)
     try:
         target = f"{path}?{urlencode(query, doseq=True)}" if query else path
         connection.request(method, target, body, {"Content-Type": "application/json"})

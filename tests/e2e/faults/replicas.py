@@ -150,5 +150,6 @@ class Replicas:
     def resumed(self) -> float:
         """Wait until a report is taken, and return for how many seconds that was."""
         started = time.monotonic()
-        wait_until(lambda: self.probe().status == 200, "a report is taken")
+        # Each connection of a pooler to a server that is silent is given up after 15 s.
+        wait_until(lambda: self.probe().status == 200, "a report is taken", 120.0)
         return time.monotonic() - started
