@@ -64,7 +64,7 @@ def _series_keys(series: str, partials: list[PartialStep]) -> dict[str, dict[str
 
 def _scalar_key(scalars: list[ScalarStep]) -> dict[str, Any]:
     rule = scalars[0].rule
-    finite = [(s, float(s.value)) for s in scalars if not isinstance(s.value, str)]
+    finite = [(s, float(s.value)) for s in scalars if isinstance(s.value, float)]
     weight = sum(s.weight for s, _ in finite)
     weighted = sum((Fraction(v) * s.weight for s, v in finite), Fraction())
     plain = _exact(v for _, v in finite)

@@ -10,6 +10,9 @@ from typing import Any
 
 from .plan import CommitStep, PartialStep, ScalarStep, Step
 
+# Of a partial.
+DOUBLES = ("max", "sum", "sum_sq")
+
 
 @dataclass(slots=True)
 class Message:
@@ -88,12 +91,19 @@ def _steps(report: dict[str, Any], where: tuple[int, int]) -> Iterator[Step]:
     for row in _rows(report.get("partials", {})):
         worst = row.pop("worst", None)
         if worst is not None:
-            worst = (*worst["position"], worst["a"], worst["b"], worst["ulp"])
+            worst = (*worst["position"], *map(_double, (worst["a"], worst["b"])), worst["ulp"])
+        row |= {name: _double(row[name]) for name in DOUBLES if name in row}
         yield PartialStep(*where, **row, worst=worst)
     for row in _rows(report.get("scalars", {})):
+        row["value"] = _double(row["value"])
         yield ScalarStep(*where, is_global=row.pop("global"), **row)
     for row in _rows(report.get("commits", {})):
         yield CommitStep(*where, **row)
+
+
+def _double(value: Any) -> Any:
+    """Return a double also where JSON has it without a fraction; words and None as they are."""
+    return float(value) if isinstance(value, int) else value
 
 
 def _rows(columns: dict[str, list[Any]]) -> Iterator[dict[str, Any]]:
