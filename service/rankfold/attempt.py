@@ -281,8 +281,6 @@ class Attempt:
         page = self.open_page(iteration)
         if page.fold_away():
             self.dirty.add(iteration)
-        if iteration in self.dirty:
-            self.shelve(iteration)
 
     def newest_complete(self) -> int | None:
         """Return the highest complete iteration that is not superseded."""
