@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rankfold.errors import StoreRefused
-from rankfold_service.store.disk import check_leftovers, sync_folder
+from rankfold_service.store.disk import check_leftovers, check_place, sync_folder
 from rankfold_service.store.migrate import check_version, migrations, version
 
 
@@ -34,16 +34,18 @@ def backup(source: Path, target: Path, progress: Callable[[int, int], None]) -> 
         raise StoreRefused(f"{source} is not there: name the store to copy")
     if target.exists():
         raise StoreRefused(f"{target} is there already: name another target, or remove it")
+    check_place(target)
     draft = target.with_name(f".{target.name}.new")
     try:
         draft.unlink(missing_ok=True)
         _copy(source, draft, progress)
-        _check(draft)
+        _check(draft, source)
         os.rename(draft, target)
         sync_folder(target.parent)
     except (OSError, sqlite3.Error) as error:
-        draft.unlink(missing_ok=True)
         raise StoreRefused(f"cannot copy {source} to {target}: {error}") from error
+    finally:
+        draft.unlink(missing_ok=True)
     return target.stat().st_size
 
 
@@ -52,18 +54,19 @@ def _copy(source: Path, draft: Path, progress: Callable[[int, int], None]) -> No
     writing = sqlite3.connect(draft)
     try:
         reading.execute("BEGIN")
-        reading.execute("SELECT count(*) FROM run").fetchone()  # from here on the state is fixed
+        # From here on the state is fixed.
+        reading.execute("SELECT count(*) FROM sqlite_master").fetchone()
         reading.backup(writing, pages=-1, progress=lambda _, left, total: progress(left, total))
     finally:
         writing.close()
         reading.close()
 
 
-def _check(draft: Path) -> None:
-    """Refuse a copy that could not be opened later, and make it durable."""
+def _check(draft: Path, source: Path) -> None:
+    """Refuse a copy that could not be opened later, as its source could not; make it durable."""
     connection = sqlite3.connect(draft)
     try:
-        check_version(version(connection, draft), draft, migrations())
+        check_version(version(connection, source), source, migrations())
     finally:
         connection.close()
     with draft.open("rb") as file:

@@ -18,7 +18,7 @@ from rankfold_service.store.migrate import (
     connect,
     create,
     migrations,
-    unusable,
+    opened,
     version,
 )
 
@@ -133,7 +133,7 @@ def _open(path: Path) -> tuple[IO[bytes], sqlite3.Connection]:
         create(path, steps)
     handle = lock(path)
     try:
-        connection = _connect(path)
+        connection = opened(path)
         try:
             check_version(version(connection, path), path, steps)
         except BaseException:
@@ -143,13 +143,6 @@ def _open(path: Path) -> tuple[IO[bytes], sqlite3.Connection]:
         handle.close()
         raise
     return handle, connection
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    try:
-        return connect(path)
-    except sqlite3.DatabaseError as error:
-        raise unusable(path, error) from error
 
 
 def unavailable(path: Path, error: sqlite3.Error) -> StoreUnavailable:

@@ -48,6 +48,18 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def opened(path: Path) -> sqlite3.Connection:
+    """Return what `connect` does.
+
+    Raises:
+        StoreRefused: SQLite cannot use the file.
+    """
+    try:
+        return connect(path)
+    except sqlite3.DatabaseError as error:
+        raise unusable(path, error) from error
+
+
 def create(path: Path, steps: list[Migration]) -> None:
     """Make a new store at the current schema; it appears whole or not at all.
 
@@ -148,7 +160,7 @@ def migrate_file(path: Path, steps: list[Migration] | None = None) -> list[str]:
         the names of the steps that were applied.
 
     Raises:
-        StoreRefused: it cannot be opened, or it is newer than this version.
+        StoreRefused: it cannot be opened or written, or it is newer than this version.
     """
     steps = migrations() if steps is None else steps
     check_place(path)
@@ -156,13 +168,15 @@ def migrate_file(path: Path, steps: list[Migration] | None = None) -> list[str]:
     if not path.exists():
         raise StoreRefused(f"{path} is not there: 'rankfold serve' makes a new store")
     with lock(path):
-        connection = connect(path)
+        connection = opened(path)
         try:
             number = version(connection, path)
             check_version(max(number, steps[-1].number), path, steps)
             pending = [step for step in steps if step.number > number]
             for step in pending:
                 apply(connection, step)
+        except sqlite3.DatabaseError as error:
+            raise unusable(path, error) from error
         finally:
             connection.close()
     return [step.name for step in pending]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -83,10 +85,23 @@ def test_backup_refuses_what_it_cannot_do(tmp_path: Path) -> None:
         backup(tmp_path / "none.db", tmp_path / "copy.db", quiet)
     with pytest.raises(StoreRefused, match="is there already"):
         backup(store.file.path, tmp_path / "there.db", quiet)
-    with pytest.raises(StoreRefused, match="cannot copy"):
+    with pytest.raises(StoreRefused, match="is not a directory: create it"):
         backup(store.file.path, tmp_path / "missing" / "copy.db", quiet)
     assert (tmp_path / "there.db").read_bytes() == b"keep me"
     store.close()
+
+
+def test_backup_refuses_what_would_not_open_and_leaves_nothing(tmp_path: Path) -> None:
+    """The store is named, not the draft of its copy."""
+    theirs, ours = tmp_path / "theirs.db", tmp_path / "ours.db"
+    with closing(sqlite3.connect(theirs)) as connection:
+        connection.execute("CREATE TABLE theirs (id INTEGER)")
+    SqliteStore(ours, RuleSet()).close()
+    ours.write_bytes(ours.read_bytes()[:6000])
+    for source, words in ((theirs, "theirs.db is another program"), (ours, "ours.db")):
+        with pytest.raises(StoreRefused, match=words):
+            backup(source, tmp_path / "copy.db", quiet)
+    assert sorted(tmp_path.iterdir()) == [ours, theirs]
 
 
 def test_verify_makes_no_store_of_a_typo(tmp_path: Path) -> None:

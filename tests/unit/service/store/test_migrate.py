@@ -99,7 +99,7 @@ def test_migrate_step_that_fails_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     filled(path)
     broken = Migration(4, "0004_broken", "CREATE TABLE half (id INTEGER); SELECT nonsense;")
-    with pytest.raises(sqlite3.Error):
+    with pytest.raises(StoreRefused, match="no such column: nonsense"):
         migrate_file(path, [*migrations(), broken])
     store = SqliteStore(path, RuleSet())
     assert store.names() == [("default", "run")]
@@ -145,8 +145,9 @@ def test_truncated_store_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     filled(path)
     path.write_bytes(path.read_bytes()[:6000])
-    with pytest.raises(StoreRefused, match="is damaged"):
-        SqliteStore(path, RuleSet())
+    for open_it in (lambda: SqliteStore(path, RuleSet()), lambda: migrate_file(path)):
+        with pytest.raises(StoreRefused, match=r"store\.db is damaged"):
+            open_it()
 
 
 def test_start_that_was_killed_while_creating_is_repeated(tmp_path: Path) -> None:
