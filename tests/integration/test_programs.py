@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+
 import httpx
 import psycopg
 import pytest
@@ -9,6 +12,7 @@ import pytest
 from support.haproxy import HaProxy, needs_haproxy
 from support.pgbouncer import PgBouncer, needs_pgbouncer
 from support.postgres import Postgres, needs_openssl, needs_postgres
+from support.programs import FETCHED
 from support.reports import SERIES, partial
 from support.server import Server
 
@@ -89,6 +93,19 @@ def test_haproxy_goes_on_with_the_aggregator_that_is_left() -> None:
             "code": "unavailable",
             "retryable": True,
         }
+
+
+@pytest.mark.skipif(not (FETCHED / "usr").is_dir(), reason="all programs are installed here")
+def test_programs_that_were_fetched_start_by_hand() -> None:
+    """With their folder on the path, they find the libraries that came with them."""
+    plain = {k: v for k, v in os.environ.items() if k != "LD_LIBRARY_PATH"}
+    started = 0
+    for name in ("haproxy", "pgbouncer", "postgres", "promtool", "prometheus-alertmanager"):
+        if (FETCHED / "bin" / name).exists():
+            command = [FETCHED / "bin" / name, "-v" if name == "haproxy" else "--version"]
+            subprocess.run(command, env=plain, capture_output=True, check=True)
+            started += 1
+    assert started
 
 
 def report(url: str, microbatch: int) -> httpx.Response:

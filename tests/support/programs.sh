@@ -3,8 +3,9 @@
 # Prometheus and Alertmanager, PostgreSQL, PgBouncer, HAProxy.
 #
 # The programs of Debian's packages, and the libraries that they need, are unpacked into FOLDER:
-# nothing is installed, no service is started, and root is not needed. Where that cannot be done
-# it says what is missing, and the tests that need the programs are skipped with that reason.
+# nothing is installed, no service is started, and root is not needed. FOLDER/bin starts each of them
+# with those libraries: it is what a person puts on PATH. Where that cannot be done it says what is
+# missing, and the tests that need the programs are skipped with that reason.
 set -euo pipefail
 shopt -s nullglob
 folder=$1
@@ -83,12 +84,30 @@ fetch() (
   cp -a unpacked/. "$folder"
 )
 
+# Starts each unpacked program with the libraries that were unpacked beside it, wherever FOLDER is moved.
+wrap() {
+  local path found
+  [ -d "$folder" ] || return 0
+  mkdir -p "$folder/bin"
+  found=$(libraries)
+  for path in "$folder"/usr/{bin,sbin}/* "$folder"/usr/lib/postgresql/*/bin/*; do
+    cat >"$folder/bin/${path##*/}" <<END
+#!/bin/sh
+root=\$(cd "\$(dirname "\$(readlink -f "\$0")")/.." && pwd)
+export LD_LIBRARY_PATH="${found//"$folder"/\$root}\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
+exec "${path/#"$folder"/\$root}" "\$@"
+END
+    chmod +x "$folder/bin/${path##*/}"
+  done
+}
+
 mkdir -p "$(dirname "$folder")"
 folder=$(cd "$(dirname "$folder")" && pwd)/$(basename "$folder")
 mapfile -t packages < <(missing | cut -d ' ' -f 2 | sort -u)
-[ ${#packages[@]} -gt 0 ] || exit 0
-if command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null && fetch "${packages[@]}" && [ -z "$(missing)" ]; then
-  exit 0
+if [ ${#packages[@]} -gt 0 ] && command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null; then
+  fetch "${packages[@]}" || true
 fi
+wrap
+[ -n "$(missing)" ] || exit 0
 echo "not found, and not to be had through apt-get: $(missing | cut -d ' ' -f 1 | paste -sd ' ')." \
   "Tests that use these programs are skipped; put them on PATH to run them." >&2
