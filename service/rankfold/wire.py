@@ -12,6 +12,8 @@ from rankfold.rules import Rule
 
 API_VERSION = 1
 REPORT_PATH = f"/api/v{API_VERSION}/partials"
+# Said of a path outside of the API: by it readers tell a wrong address from an unknown run.
+UNSERVED = "nothing is served at this path"
 
 MAX_META = 64
 MAX_META_VALUE = 500

@@ -143,7 +143,10 @@ class Settings:
     retain_age: float | None = field(
         default=None,
         metadata=_how(
-            _seconds, "SECONDS", "how long after its last report a run is deleted; none keeps all"
+            _seconds,
+            "SECONDS",
+            "how long after its last report a run is deleted, which is looked for at the start "
+            "and then every 60 s; none keeps all",
         ),
     )
     retain_bytes: int | None = field(
@@ -151,7 +154,8 @@ class Settings:
         metadata=_how(
             _positive,
             "BYTES",
-            "size of the store beyond which the longest silent runs are deleted; none keeps all",
+            "size of the store beyond which the longest silent runs are deleted, likewise; "
+            "none keeps all",
         ),
     )
     shutdown_grace: float = field(

@@ -142,6 +142,9 @@ def test_demo_exact_passes_the_gate_with_zeros(tmp_path: Path) -> None:
     assert_equal(values, Recount(valid=len(pairs), count=0, max=0.0, sum=0.0, ulp_max=0))
     assert found["gate"]["gate"] == "pass"
     assert "\npass  demo/exact (finished)" in done.stdout
+    before, _, after = done.stdout.partition("\nThe aggregator ends now.")
+    assert "/api/v1/" not in before
+    assert "/api/v1/" in after
 
 
 def test_demo_keep_answers_until_interrupted(tmp_path: Path) -> None:
@@ -152,8 +155,9 @@ def test_demo_keep_answers_until_interrupted(tmp_path: Path) -> None:
         lines = []
         for line in process.stdout:
             lines.append(line)
-            if line.startswith("The aggregator stays up"):
+            if line.startswith("metrics"):
                 break
+        assert any(line.startswith("The aggregator stays up") for line in lines[:-1])
         url = next(line.split()[1] for line in lines if line.startswith("metrics"))
         metrics = httpx.get(url, trust_env=False)
         assert "rankfold_gate{" in metrics.text

@@ -232,5 +232,6 @@ def test_spool_flush_needs_no_torch(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == (
         "rankfold_client.Reporter needs torch: install the extra 'client', as the README says\n"
+        f"there is no spool in {tmp_path}, or nothing is left in it\n"
         "delivered 0, refused 0, left 0\n"
     )

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from rankfold_client.spool.flush import USAGE, flush
+from rankfold_client.spool.names import segments_in
 from rankfold_client.transport import DEFAULT_URL, HttpTransport
 
 INTERRUPTED = 130
@@ -26,12 +27,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--timeout", type=float, default=60.0)
     args = parser.parse_args(argv)
     logging.basicConfig(format="%(message)s")
-    if not args.folder.is_dir():
-        print(f"rankfold spool: {args.folder} is no directory", file=sys.stderr)  # noqa: T201
+    say = functools.partial(print, flush=True)
+    try:
+        found = segments_in(args.folder)
+    except OSError as error:
+        say(f"rankfold spool: {args.folder}: {error.strerror}", file=sys.stderr)
         return USAGE
     try:
         transport = HttpTransport(args.url, os.environ.get("RANKFOLD_TOKEN"))
-        say = functools.partial(print, flush=True)
+        if not found:
+            say(f"there is no spool in {args.folder}, or nothing is left in it")
         return flush(args.folder.absolute(), transport, args.timeout, say, time.monotonic)
     except ValueError as error:
         print(f"rankfold spool: {error}", file=sys.stderr)  # noqa: T201

@@ -20,10 +20,11 @@ from rankfold.errors import (
     Unavailable,
     Unreachable,
 )
-from rankfold.wire import API_VERSION
+from rankfold.wire import API_VERSION, UNSERVED
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
+MAX_PORT = 65535
 LARGEST_PAGE = 1000  # the aggregator refuses larger ones
 
 Answer = dict[str, Any]
@@ -118,6 +119,8 @@ def _host(url: str) -> str:
         raise ConfigurationError(f"{url!r} is no URL: {error}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ConfigurationError(f"{url!r} is no URL of an aggregator, such as http://host:9814")
+    if parsed.port is not None and not 1 <= parsed.port <= MAX_PORT:
+        raise ConfigurationError(f"{url!r}: the port {parsed.port} is not from 1 to {MAX_PORT}")
     return parsed.host
 
 
@@ -149,6 +152,8 @@ def _problem(url: str, response: httpx.Response, answer: Answer | None) -> Rankf
     if answer is None or "code" not in answer:
         return Unreachable(f"what answers at {url} is no aggregator: status {response.status_code}")
     detail = str(answer.get("detail") or answer.get("title") or answer["code"])
+    if detail.startswith(UNSERVED):
+        return Unreachable(f"{url} is no Rankfold aggregator's address: it does not know the API")
     kind = _BY_CODE.get(answer["code"], _by_status(response.status_code))
     if issubclass(kind, Inconsistent):
         errors = answer.get("errors") or [{"pointer": "", "reason": detail}]

@@ -113,13 +113,13 @@ def further_text(url: str, name: str, *, keep: bool) -> str:
     """Return where to look further."""
     options = f"--url {url} --project {PROJECT}"
     lines = [
+        "The aggregator stays up: end it with Ctrl-C. It answers at"
+        if keep
+        else "The aggregator ends now. `rankfold demo --keep` leaves it running, to answer at",
         f"API      {url}/api/v1/projects/{PROJECT}/runs/{name}/totals",
         f"metrics  {url}/metrics",
         f"further  rankfold gate {name} {options}",
         f"         rankfold worst {name} {options}",
         f"         curl -s {url}/metrics | grep rankfold_gate",
-        "The aggregator stays up: end it with Ctrl-C."
-        if keep
-        else "They answer while the aggregator is up, which `rankfold demo --keep` leaves running.",
     ]
     return "\n".join(lines)

@@ -8,7 +8,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rankfold.errors import NotFound, RankfoldError, Unavailable, Unreachable
+from rankfold.errors import (
+    ConfigurationError,
+    NotFound,
+    RankfoldError,
+    Unavailable,
+    Unreachable,
+)
 from rankfold_service.cli import options
 from rankfold_service.cli.api import Answer, Api, Query, connect, run_path
 from rankfold_service.cli.text import Screen
@@ -31,7 +37,9 @@ EPILOG = """\
 With --wait the verdict is asked for until it is final: at once where it is fail or invalid; pass
 when the run is finished or stale; incomplete and no_data when it is stale. A finished run that is
 incomplete is waited for, since reports may still be on their way, and so are an aggregator that
-does not answer and a run that is not known yet.
+does not answer and a run that is not known yet. When the time is up, the verdict of then decides,
+and a line on standard error says that it is not final: a run that goes on may pass so far. With
+--require-finished it is incomplete until it is finished.
 
 examples:
   rankfold gate my-run
@@ -108,13 +116,31 @@ def _add_policy(group: argparse._ArgumentGroup) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the verdict and return its exit code."""
+    _check_range(args.first, args.last)
     with connect(args) as api:
-        answer = wait_for_verdict(Question(api, args), args.wait)
+        question = Question(api, args)
+        answer = wait_for_verdict(question, args.wait)
     if args.json:
         options.print_json(answer)
     else:
         print(verdict_text(answer, Screen.of(sys.stdout)))
+    if args.wait and not question.final(answer):
+        sys.stdout.flush()  # what is said of the verdict comes after it
+        print(f"rankfold gate: {_not_final(answer, args.wait)}", file=sys.stderr)
     return EXIT_CODES[answer["gate"]]
+
+
+def _check_range(first: int | None, last: int | None) -> None:
+    if first is not None and last is not None and first > last:
+        raise ConfigurationError(f"--from {first} is after --to {last}")
+
+
+def _not_final(answer: Answer, seconds: float) -> str:
+    """Return that the time was up before the verdict was final, and what to do about it."""
+    told = f"not final after {seconds:g} s: {_waiting_for(answer)}; wait longer"
+    if answer["gate"] == "pass":
+        told += ", or give --require-finished"
+    return told
 
 
 @dataclass(frozen=True)

@@ -60,14 +60,15 @@ examples:
   rankfold demo                                see the whole way on this machine
   rankfold serve --store sqlite:///rankfold.db run the aggregator on port 9814
   rankfold runs                                list what was reported
-  rankfold gate my-run --wait 600              wait for the verdict, in a script
+  rankfold gate my-run --wait 600 --require-finished
+                                               wait for the verdict, in a script
   rankfold COMMAND --help                      explain one command
 
 exit codes:
   0  done; of gate: pass
-  1  failed; of gate: fail or invalid
+  1  failed, or what is asked for is not known; of gate: fail or invalid
   2  wrong usage, a setting that cannot be used, or a refused request
-  3  of gate: incomplete or no data
+  3  of gate only: incomplete, no data, or a run that is not known
   4  no aggregator answers, or it cannot answer now
 
 environment:

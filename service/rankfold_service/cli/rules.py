@@ -83,7 +83,9 @@ def load_rules(path: Path | None) -> RuleSet:
         return RuleSet.parse(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidRules(f"{path} cannot be read: {error.strerror}") from error
-    except (InvalidRules, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise InvalidRules(f"{path}: not TOML in UTF-8: see byte {error.start}") from error
+    except InvalidRules as error:
         raise InvalidRules(f"{path}: {error}") from error
 
 

@@ -101,7 +101,9 @@ class Tokens:
             return cls.parse(path.read_text("utf-8"))
         except OSError as error:
             raise InvalidTokens(f"{path} cannot be read: {error.strerror}") from error
-        except (InvalidTokens, UnicodeDecodeError) as error:
+        except UnicodeDecodeError as error:
+            raise InvalidTokens(f"{path}: not TOML in UTF-8: see byte {error.start}") from error
+        except InvalidTokens as error:
             raise InvalidTokens(f"{path}: {error}") from error
 
     @classmethod

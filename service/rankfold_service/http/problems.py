@@ -30,7 +30,7 @@ from rankfold.errors import (
     Unavailable,
     UnsupportedMedia,
 )
-from rankfold.wire import field_error
+from rankfold.wire import UNSERVED, field_error
 
 MEDIA_TYPE = "application/problem+json"
 
@@ -51,6 +51,7 @@ STATUS: dict[type[RankfoldError], int] = {
 
 # What the web framework answers by itself, in our words.
 _OF_STATUS = {404: "not_found", 405: "method_not_allowed"}
+_DETAILS = {404: f"{UNSERVED}; /docs shows the paths there are"}
 
 _TITLES = {
     "bad_request": "The request cannot be taken",
@@ -118,7 +119,8 @@ def _of_ours(error: RankfoldError) -> Problem:
 
 def _of_framework(error: HTTPException) -> Problem:
     code = _OF_STATUS.get(error.status_code, "bad_request")
-    problem = _problem(error.status_code, code, str(error.detail))
+    detail = _DETAILS.get(error.status_code, str(error.detail))
+    problem = _problem(error.status_code, code, detail)
     problem.headers.update(error.headers or {})
     return problem
 

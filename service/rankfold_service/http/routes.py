@@ -11,7 +11,7 @@ from typing import Annotated, Any, NamedTuple
 from fastapi import APIRouter, Depends, Path, Query, Request, Response
 
 from rankfold import answers
-from rankfold.errors import NotFound
+from rankfold.errors import MalformedBody, NotFound, UnsupportedMedia
 from rankfold.names import MAX_NAME, name_fault
 from rankfold.wire import API_VERSION
 from rankfold_service.aggregate import Aggregator
@@ -34,6 +34,7 @@ from rankfold_service.http.schemas import described
 from rankfold_service.http.shapes import PathName
 
 FINISH_BYTES = 64 * 1024
+FINISH_HINT = 'send {"attempt": 0} as application/json, with the number of the attempt that is over'
 RUN_PATH = "/projects/{project}/runs/{run}"
 
 
@@ -215,8 +216,12 @@ async def show_gate(place: Readable, query: Annotated[GateQuery, Query()]) -> Re
 async def finish_run(request: Request, place: Writable, _: Annotated[NoQuery, Query()]) -> Response:
     """Mark an attempt finished; again changes nothing."""
     seconds = parts_of(request).settings.body_timeout
-    body = await read_body(dict(request.scope["headers"]), request.receive, FINISH_BYTES, seconds)
-    attempt = decode_finish(body.unpacked(FINISH_BYTES))
+    headers = dict(request.scope["headers"])
+    try:
+        body = await read_body(headers, request.receive, FINISH_BYTES, seconds)
+        attempt = decode_finish(body.unpacked(FINISH_BYTES))
+    except (UnsupportedMedia, MalformedBody) as error:
+        raise type(error)(f"{error}; {FINISH_HINT}") from error
     return _answer(await place.aggregator.finish(place.project, place.run, attempt))
 
 

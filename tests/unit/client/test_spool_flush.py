@@ -101,7 +101,10 @@ def test_flush_command_needs_a_directory_and_an_address(
     assert main(["flush", str(tmp_path), "--url", "nonsense"]) == 2
     assert capsys.readouterr().err.count("rankfold spool: ") == 2
     assert main(["flush", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == "delivered 0, refused 0, left 0\n"
+    assert capsys.readouterr().out == (
+        f"there is no spool in {tmp_path}, or nothing is left in it\n"
+        "delivered 0, refused 0, left 0\n"
+    )
 
 
 def test_flush_finishes_no_run_of_which_it_lost_a_report(tmp_path: Path) -> None:

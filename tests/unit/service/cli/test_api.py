@@ -142,6 +142,13 @@ def test_api_recognises_what_is_no_aggregator(
         api.get("/projects")
 
 
+@pytest.mark.parametrize("port", [0, 65536, 99999])
+def test_api_refuses_a_port_that_is_none(port: int) -> None:
+    """Nothing can listen there, so nothing is asked."""
+    with pytest.raises(errors.ConfigurationError, match=f"port {port} is not from 1 to 65535"):
+        Api(f"http://127.0.0.1:{port}")
+
+
 def test_api_says_where_nothing_answers() -> None:
     """A refused connection is one error, and it names the address."""
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -224,6 +224,58 @@ def test_gate_refuses_a_verdict_that_it_does_not_know(
     assert "a verdict that is not known here" in capsys.readouterr().err
 
 
+def test_gate_refuses_a_range_that_ends_before_it_begins(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """No iteration can be in it: nothing is asked."""
+    assert main(["gate", "qwen3", "--from", "3", "--to", "1"]) == 2
+    assert capsys.readouterr().err == "rankfold gate: --from 3 is after --to 1\n"
+
+
+@pytest.mark.parametrize(
+    ("gate", "state", "code", "told"),
+    [
+        (
+            "pass",
+            "running",
+            0,
+            "the run is running, the gate pass; wait longer, or give --require-finished",
+        ),
+        (
+            "incomplete",
+            "finished",
+            3,
+            "the run is finished, the gate incomplete; wait longer",
+        ),
+    ],
+)
+def test_gate_says_that_a_verdict_is_not_final_when_the_time_is_up(
+    aggregator: CannedAggregator,
+    capsys: pytest.CaptureFixture[str],
+    partial_run: dict[str, Any],
+    gate: str,
+    state: str,
+    code: int,
+    told: str,
+) -> None:
+    """The exit code is that of the verdict; the last line is what it lacks and what to do."""
+    aggregator.answer(TARGET, partial_run | {"gate": gate, "state": state})
+    assert main(["gate", "qwen3", "--wait", "0.01"]) == code
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"rankfold gate: not final after 0.01 s: {told}"
+
+
+def test_gate_says_nothing_of_a_verdict_that_nobody_waited_for(
+    aggregator: CannedAggregator, capsys: pytest.CaptureFixture[str], clean_run: dict[str, Any]
+) -> None:
+    """Without --wait the verdict is that of now; what is final needs no word."""
+    aggregator.answer(TARGET, clean_run | {"state": "running"})
+    assert main(["gate", "qwen3"]) == 0
+    aggregator.answer(TARGET, clean_run)
+    assert main(["gate", "qwen3", "--wait", "5"]) == 0
+    assert "not final" not in capsys.readouterr().err
+
+
 @dataclass
 class Script:
     """A question whose answers are known, and a clock that only sleeping moves.

@@ -21,6 +21,8 @@ from rankfold.errors import (
 )
 from rankfold_service.cli import main as module
 from rankfold_service.cli.main import COMMANDS, Command, exit_code, main
+from rankfold_service.cli.serve import TIDY_SECONDS
+from support.documents import ROOT
 from unit.service.cli.canned import CannedAggregator
 
 
@@ -45,6 +47,22 @@ def test_main_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixtu
         assert f"    {name:9} {command.summary}\n" in shown
     for line in ("examples:", "exit codes:", "  4  no aggregator answers", "environment:"):
         assert line in shown
+    assert "  1  failed, or what is asked for is not known; of gate: fail or invalid\n" in shown
+    assert "  3  of gate only: incomplete, no data, or a run that is not known\n" in shown
+
+
+def test_main_names_no_extra_that_the_readme_does_not() -> None:
+    """Who is told to install one finds it where the message says."""
+    readme = (ROOT / "README.md").read_text()
+    for extra in module.EXTRAS.values():
+        assert f"`{extra}`" in readme
+
+
+def test_main_help_of_serve_says_when_runs_are_deleted(capsys: pytest.CaptureFixture[str]) -> None:
+    """What retention acts on, and how often, as it is."""
+    assert main(["serve", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"looked for at the start and then every {TIDY_SECONDS:g} s" in shown
 
 
 @pytest.mark.parametrize(

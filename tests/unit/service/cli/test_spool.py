@@ -12,9 +12,12 @@ from rankfold_service.cli.main import main
 def test_spool_flush_says_that_nothing_is_left(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """An empty spool: one closing line and exit 0."""
+    """An empty spool, or a folder that is none: it says so, and exit 0."""
     assert main(["spool", "flush", str(tmp_path), "--token", "secret", "--timeout", "5"]) == 0
-    assert capfd.readouterr().out == "delivered 0, refused 0, left 0\n"
+    assert capfd.readouterr().out == (
+        f"there is no spool in {tmp_path}, or nothing is left in it\n"
+        "delivered 0, refused 0, left 0\n"
+    )
 
 
 def test_spool_flush_passes_an_exit_code_on(

@@ -187,11 +187,25 @@ def test_query_faults_are_named(service: Service, query: str, pointer: str) -> N
     assert [fault["pointer"] for fault in answer.json()["errors"]] == [pointer]
 
 
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [({}, 415), ({"content": b"", "headers": {"Content-Type": "application/json"}}, 400)],
+)
+def test_finish_without_a_body_says_what_to_send(
+    service: Service, sent: dict[str, Any], status: int
+) -> None:
+    """Who only posts is told the body, whether or not they gave its type."""
+    answer = service.call("POST", f"{RUN}/finish", **sent)
+    assert answer.status_code == status
+    assert 'send {"attempt": 0} as application/json' in answer.json()["detail"]
+
+
 def test_paths_and_methods_that_do_not_exist_are_problems(service: Service) -> None:
     """What the framework refuses looks like what we refuse."""
     missing = service.get("/api/v1/nothing")
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
     assert service.get(f"{RUN}/").status_code == 404
+    assert "/docs" in service.get("/").json()["detail"]
     refused = [
         ("GET", "/api/v1/partials", "POST"),
         ("PUT", RUN, "DELETE, GET"),

@@ -113,5 +113,8 @@ def test_load_names_the_file(tmp_path: Path) -> None:
     path.write_text("[")
     with pytest.raises(InvalidTokens, match=r"tokens\.toml: not TOML"):
         Tokens.load(path)
+    path.write_bytes(b"# gr\xfcn")
+    with pytest.raises(InvalidTokens, match=r"tokens\.toml: not TOML in UTF-8: see byte 4"):
+        Tokens.load(path)
     path.write_text(FILE)
     assert Tokens.load(path) == TOKENS
