@@ -107,15 +107,16 @@ class _Look:
 
     def go_on(self, store: Store) -> bool:
         """Look at a few more of the runs that changed; say whether there are more."""
-        started = time.perf_counter()
-        store.read_ahead(list(islice(self._rest, READ_AT_ONCE)))
-        took = time.perf_counter() - started
-        until = started + took + max(took, LOOK_SECONDS)
-        for _ in range(min(READ_AT_ONCE, len(self._rest))):
-            self._read(store, self._rest.popleft())
-            if time.perf_counter() > until:
-                break
-        return bool(self._rest)
+        until = time.perf_counter() + LOOK_SECONDS
+        while self._rest:
+            started = time.perf_counter()
+            store.read_ahead(list(islice(self._rest, READ_AT_ONCE)))
+            until = max(until, 2 * time.perf_counter() - started)
+            for _ in range(min(READ_AT_ONCE, len(self._rest))):
+                self._read(store, self._rest.popleft())
+                if time.perf_counter() > until:
+                    return bool(self._rest)
+        return False
 
     def _read(self, store: Store, name: Name) -> None:
         try:

@@ -204,7 +204,7 @@ def test_look_leaves_out_what_is_damaged(caplog: pytest.LogCaptureFixture) -> No
 
 def test_reports_are_taken_between_two_runs_of_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a turn used up by each run, a report that came during the first is in the second."""
-    monkeypatch.setattr(looks, "READ_AT_ONCE", 1)
+    monkeypatch.setattr(looks, "LOOK_SECONDS", 0.0)
     store = Counted()
 
     async def look(aggregator: Aggregator) -> object:
