@@ -206,3 +206,15 @@ def test_worst_tokens_are_the_largest_first() -> None:
     ]
     singles = [Fold(partials=1, worst=(token,)) for token in reversed(ranked)]
     assert merged(singles).worst == tuple(ranked[:KEPT_WORST])
+
+
+def test_least_is_the_distance_of_the_last_that_is_kept() -> None:
+    """Nothing is ruled out before sixteen are kept, nor by one that is not finite."""
+
+    def kept(count: int, b: float) -> Fold:
+        tokens = (WorstToken.of(Place(0, i, 0, 0), Worst((0, 0), -1.0, b, 1)) for i in range(count))
+        return Fold(partials=count, worst=tuple(tokens))
+
+    assert kept(KEPT_WORST - 1, -1.5).least == 0.0
+    assert kept(KEPT_WORST, -1.5).least == 0.5
+    assert kept(KEPT_WORST, -math.inf).least == math.inf
