@@ -26,7 +26,7 @@ from rankfold.errors import (
     Unreachable,
     UnsupportedMedia,
 )
-from rankfold.wire import API_VERSION, REPORT_PATH, Receipt
+from rankfold.wire import API_VERSION, REPORT_PATH, UNSERVED, Receipt
 from rankfold_client.exchange import Answer, Exchange
 
 DEFAULT_URL = "http://127.0.0.1:9814"
@@ -203,7 +203,7 @@ def translated(
         return kind(detail, seconds_until(retry_after, now))
     if status == 422:
         return Inconsistent(_field_errors(problem, detail))
-    if status >= 400:
+    if status >= 400 and not str(problem.get("detail")).startswith(UNSERVED):
         return _REFUSALS.get(status, RequestError)(detail)
     return Unreachable(f"{where}what answered is no aggregator: status {status}")
 

@@ -27,7 +27,7 @@ from rankfold.errors import (
     Unreachable,
     UnsupportedMedia,
 )
-from rankfold.wire import Receipt
+from rankfold.wire import UNSERVED, Receipt
 from rankfold_client.exchange import READ_BYTES
 from rankfold_client.transport import (
     MOST_RECEIPT,
@@ -384,3 +384,13 @@ def test_transport_refuses_what_is_no_address(url: str) -> None:
     """An address that cannot be reached by HTTP is a ValueError that names it."""
     with pytest.raises(ValueError, match="url"):
         HttpTransport(url)
+
+
+def test_path_at_which_nothing_is_served_is_no_aggregators_address() -> None:
+    """A wrong path in an address is waited out like an aggregator that is away: nothing is lost."""
+    missing = translated(404, None, {"detail": "run 'r' has no attempt 3"}, 0.0, "http://a")
+    assert isinstance(missing, NotFound)
+    unserved = translated(404, None, {"detail": f"{UNSERVED}; see /docs"}, 0.0, "http://a/x")
+    assert isinstance(unserved, Unreachable)
+    assert unserved.retryable
+    assert str(unserved) == "http://a/x: what answered is no aggregator: status 404"
