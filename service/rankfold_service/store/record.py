@@ -131,16 +131,19 @@ def unpack_all(records: bytes) -> Iterator[Entry]:
     """Yield the entries of records that were joined.
 
     Raises:
-        DamagedRecord: a length or a checksum does not fit.
+        DamagedRecord: a length or a checksum does not fit, or there is no record.
     """
     at = 0
+    if not records:
+        raise DamagedRecord("its records are gone")
     while at < len(records):
         if at + _FRAME.size > len(records):
             raise DamagedRecord("a record's frame is cut off")
         length, checksum = _FRAME.unpack_from(records, at)
         at += _FRAME.size
         body = records[at : at + length]
-        if len(body) != length or zlib.crc32(body) != checksum:
+        # Of no bytes the checksum is 0, so that zeros would look like a record.
+        if not length or len(body) != length or zlib.crc32(body) != checksum:
             raise DamagedRecord("a record's checksum does not fit")
         at += length
         yield _unpack(body)

@@ -51,7 +51,8 @@ class PackedShelf(Generic[T]):
 
     Args:
         what: whose pages they are, in an error's words.
-        read: returns what the table has for an (attempt, iteration).
+        read: returns what the table has for an (attempt, iteration); LookupError where that is
+            nothing.
         pack: makes of a page what the table keeps.
         unpack: makes a page of it again.
     """
@@ -76,10 +77,10 @@ class PackedShelf(Generic[T]):
             StoreUnavailable: the table cannot be read.
             StoreDamaged: what it has is damaged.
         """
-        packed = self._waiting.get((attempt, iteration))
-        if packed is None:
-            packed = self._read(attempt, iteration)
         with undamaged(self.what, f" at iteration {iteration} of attempt {attempt}"):
+            packed = self._waiting.get((attempt, iteration))
+            if packed is None:
+                packed = self._read(attempt, iteration)
             return self._unpack(packed)
 
     def put(self, attempt: int, iteration: int, page: Page) -> None:

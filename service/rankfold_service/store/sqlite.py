@@ -31,7 +31,7 @@ from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.migrate import damaged
 from rankfold_service.store.pack import pack_ledger, pack_page, unpack_ledger, unpack_page
 from rankfold_service.store.record import DamagedRecord, Entry, pack, unpack_all
-from rankfold_service.store.shelf import PackedShelf, shelve_old
+from rankfold_service.store.shelf import PackedShelf, shelve_old, undamaged
 from rankfold_service.store.tables import PageRow, RunRow, Tables
 from rankfold_service.store.warm import Warm
 
@@ -204,7 +204,9 @@ class SqliteStore(MemoryStore):
         applied: dict[Name, int] = {}
         for name, head, row in self._tables.runs():
             applied[name] = row
-            self.ledgers[name] = unpack_ledger(head, *name, self.rules, self._shelf(name))
+            shelf = self._shelf(name)
+            with undamaged(shelf.what):
+                self.ledgers[name] = unpack_ledger(head, *name, self.rules, shelf)
         self._backlog.clear(max(applied.values(), default=0))
         for row, records in self._tables.journal():
             entries = [e for e in self._entries(records) if row > applied.get(_name(e), 0)]

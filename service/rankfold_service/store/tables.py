@@ -43,11 +43,17 @@ class Tables:
         return name in self._ids
 
     def page(self, name: Name, attempt: int, iteration: int) -> bytes:
-        """Return a page of a run that was saved."""
+        """Return a page of a run that was saved.
+
+        Raises:
+            LookupError: its row is gone.
+        """
         query = "SELECT body FROM page WHERE run_id = ? AND attempt = ? AND iteration = ?"
         key = (self._ids[name], attempt, iteration)
-        (body,) = self._file.connection.execute(query, key).fetchone()
-        return bytes(body)
+        row = self._file.connection.execute(query, key).fetchone()
+        if row is None:
+            raise LookupError(key)
+        return bytes(row[0])
 
     def save(self, run: RunRow, pages: Sequence[PageRow]) -> None:
         """Write a run, and those of its pages that changed."""

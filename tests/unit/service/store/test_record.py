@@ -33,7 +33,7 @@ def test_record_returns_what_it_was_given(written: Report, now: float) -> None:
     assert repr(entry) == repr(Entry("report", now, 16, written))
 
 
-@given(st.lists(reports(), max_size=4))
+@given(st.lists(reports(), min_size=1, max_size=4))
 def test_records_come_back_in_order(written: list[Report]) -> None:
     """Joined records are taken apart again."""
     joined = b"".join(pack(Entry("report", 1.0, 16, each)) for each in written)
@@ -91,3 +91,10 @@ def test_record_that_is_cut_off_is_refused(data: st.DataObject) -> None:
     length = data.draw(st.integers(1, len(record) - 1))
     with pytest.raises(DamagedRecord):
         list(unpack_all(record[:length]))
+
+
+@pytest.mark.parametrize("size", [0, 1, 8, 100])
+def test_zeros_are_no_records(size: int) -> None:
+    """What a disk that fails may give back is found."""
+    with pytest.raises(DamagedRecord):
+        list(unpack_all(bytes(size)))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from contract.answering import everything
-from rankfold.errors import StoreRefused, StoreUnavailable
+from rankfold.errors import StoreDamaged, StoreRefused, StoreUnavailable
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival
@@ -161,12 +162,20 @@ def test_closed_store_gives_back_what_it_does_not_need(path: Path, store: Sqlite
     assert path.stat().st_size < grown / 4
 
 
-def test_damaged_journal_is_refused(path: Path, store: SqliteStore) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE journal SET records = CAST(records || x'00' AS BLOB)",
+        "UPDATE journal SET records = x''",
+        "UPDATE journal SET records = zeroblob(200)",
+    ],
+)
+def test_damaged_journal_is_refused(path: Path, store: SqliteStore, damage: str) -> None:
     """A journal whose checksum does not fit is not believed in part."""
     store.ingest([Arrival(batch(0), 1.0)])
     store.file.close()
     connection = sqlite3.connect(path)
-    connection.execute("UPDATE journal SET records = CAST(records || x'00' AS BLOB)")
+    connection.execute(damage)
     connection.commit()
     connection.close()
     with pytest.raises(StoreRefused, match="is damaged"):
@@ -189,16 +198,33 @@ def test_file_that_is_gone_is_noticed(path: Path, store: SqliteStore, replaced: 
     assert store.ingest([Arrival(batch(1), 2.0)]) == [Receipt(1999, 0, 0)]
 
 
-def test_damaged_page_is_an_error_of_the_store(path: Path) -> None:
-    """A page that cannot be read is said to be damaged, and answers nothing."""
+@pytest.mark.parametrize(
+    "damage",
+    ["UPDATE page SET body = x'00' WHERE iteration = 0", "DELETE FROM page WHERE iteration = 0"],
+)
+def test_damaged_page_is_an_error_of_the_store(path: Path, damage: str) -> None:
+    """A page that cannot be read, or is gone, is said to be damaged, and answers nothing."""
     store = SqliteStore(path, RuleSet(), checkpoint_bytes=1, keep_iterations=1)
     for iteration in range(3):
         store.ingest([Arrival(batch(iteration, 10), 1.0)])
     store.checkpoint()
-    store.file.connection.execute("UPDATE page SET body = x'00' WHERE iteration = 0")
-    with pytest.raises(StoreUnavailable, match="is damaged at iteration 0"):
+    store.file.connection.execute(damage)
+    with pytest.raises(StoreDamaged, match="is damaged at iteration 0"):
         store.run("default", "run").latest.page(0)
     store.close()
+
+
+@pytest.mark.parametrize("head", [b"", bytes(100), b"x" * 100])
+def test_damaged_run_is_named_when_its_store_is_refused(path: Path, head: bytes) -> None:
+    """A start that cannot read a run says which."""
+    store = SqliteStore(path, RuleSet())
+    store.ingest([Arrival(batch(0), 1.0)])
+    store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE run SET head = ?", (head,))
+        connection.commit()
+    with pytest.raises(StoreDamaged, match=r"run 'run' in .* is damaged"):
+        SqliteStore(path, RuleSet())
 
 
 def test_second_store_on_the_same_file_is_refused(path: Path, store: SqliteStore) -> None:
