@@ -94,7 +94,7 @@ class Fold(NamedTuple):
     @property
     def bare(self) -> Fold:
         """This fold without its worst tokens, which are kept over all ranks alone."""
-        return _fold((*self[:10], ())) if self.worst else self
+        return _fold((*self[:-1], ())) if self.worst else self
 
     def merge(self, other: Fold) -> Fold:
         """Return the fold of both."""
@@ -179,7 +179,7 @@ class Fold(NamedTuple):
         """
         ulp_max, total = _present(columns.ulp_max or ()), _present(columns.total or ())
         return Fold(
-            *self[:7],
+            *self[:7],  # what `of` makes
             self._moments(columns, columns.sum_sq) if columns.sum_sq else None,
             max(ulp_max, default=None),
             sum(total) if total else None,

@@ -46,8 +46,8 @@ def undamaged(what: str, where: str = "") -> Iterator[None]:
 class PackedShelf(Generic[T]):
     """A `rankfold.attempt.Shelf` in front of a table of packed pages.
 
-    Pages whose contents were folded away are packed when they come, a few with each report,
-    so that bringing the tables up to date has only the newest ones left to pack.
+    Old pages are packed one by one before their run is saved (`shelve_old`), so that the save
+    itself has only the newest ones left to pack.
 
     Args:
         what: whose pages they are, in an error's words.
