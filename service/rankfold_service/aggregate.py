@@ -70,6 +70,10 @@ class Aggregator:
         """
         self._writer.hand_over(report, answer)
 
+    def busy(self) -> bool:
+        """Say whether reports are taken, or calls answered, right now."""
+        return self._writer.busy
+
     async def finish(self, project: str, run: str, attempt: int) -> answers.FinishAnswer:
         """Mark an attempt finished; idempotent."""
         await self._writer.call(lambda store: store.finish(project, run, attempt))

@@ -17,8 +17,8 @@ from rankfold_service.telemetry import Telemetry
 
 T = TypeVar("T")
 
-# For how long lines are written before other threads get their turn, and for how long they do:
-# far less than the interpreter would let them wait.
+# While reports are taken: for how long lines are written before other threads get their turn, and
+# for how long they do; far less than the interpreter would let them wait.
 TURN_SECONDS = 0.0005
 REST_SECONDS = 0.0005
 
@@ -85,6 +85,7 @@ class Exposition:
             a snapshot.
         telemetry: the aggregator's own figures.
         cache_seconds: for how long a rendering is given to others too; 0 for never.
+        busy: says whether reports are taken right now, so that lines have to let them through.
         clock: a monotonic clock in seconds.
     """
 
@@ -93,11 +94,13 @@ class Exposition:
         look: Callable[[Mapping[Name, Mark]], Awaitable[Mapping[Name, Sight]]],
         telemetry: Telemetry,
         cache_seconds: float = 1.0,
+        busy: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._look = look
         self._telemetry = telemetry
         self._cache_seconds = cache_seconds
+        self._busy = busy
         self._clock = clock
         self._written: dict[Name, _Written] = {}
         self._kept: dict[Format, _Rendered] = {}
@@ -132,7 +135,7 @@ class Exposition:
         """Return the lines of all runs by name, new ones of those that changed, and the body."""
         written = {
             name: _Written(sight.mark, run_lines(sight.snapshot)) if sight.snapshot else known[name]
-            for name, sight in _in_turns(sights.items())
+            for name, sight in _in_turns(sights.items(), self._busy)
         }
         gauges = document([run.lines for run in written.values()])
         self._telemetry.note_exported(count(gauges))
@@ -141,14 +144,15 @@ class Exposition:
         return written, gauges + chosen.encode(own)
 
 
-def _in_turns(items: Iterable[T]) -> Iterator[T]:
-    """Yield items, with a rest now and then: what is done with them must not stop others.
+def _in_turns(items: Iterable[T], busy: Callable[[], bool]) -> Iterator[T]:
+    """Yield items, with a rest now and then while others are busy: they must not be stopped.
 
-    The interpreter lets a thread go on for 5 ms while others wait, each time that they wait.
+    The interpreter makes each of their calls that gives its lock away wait for a whole interval.
     """
     turn = time.perf_counter()
     for item in items:
         yield item
         if time.perf_counter() - turn > TURN_SECONDS:
-            time.sleep(REST_SECONDS)
+            if busy():
+                time.sleep(REST_SECONDS)
             turn = time.perf_counter()

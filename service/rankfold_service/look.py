@@ -15,7 +15,7 @@ from rankfold_service.store import Name, Store
 from rankfold_service.writer import Writer
 
 # For how long a look at the runs keeps the writer from taking reports ...
-LOOK_SECONDS = 0.001
+LOOK_SECONDS = 0.002
 # ... and how many it reads at once where the store is elsewhere. What that took, it may take
 # again to look at them.
 READ_AT_ONCE = 8

@@ -23,6 +23,7 @@ from rankfold.gate import Gate
 from rankfold.ledger import Ledger
 from rankfold.names import name_fault
 from rankfold.rules import Rule, RuleSet
+from rankfold_service import exposition as expositions
 from rankfold_service.exposition import OPENMETRICS, TEXT, Exposition, negotiate
 from rankfold_service.gauges import FAMILIES
 from rankfold_service.judge import Mark, RunSnapshot, Sight
@@ -506,6 +507,19 @@ def test_concurrent_renders_share_one_snapshot() -> None:
     asked, answers = asyncio.run(scenario())
     assert asked == 1
     assert len(answers) == 1
+
+
+@pytest.mark.parametrize("busy", [True, False])
+def test_lines_let_reports_through_while_some_are_taken(
+    busy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever writes lines rests between runs while the writer is busy, and only then."""
+    rests: list[float] = []
+    monkeypatch.setattr(expositions, "TURN_SECONDS", -1.0)
+    monkeypatch.setattr(expositions.time, "sleep", rests.append)
+    runs = Runs(snapshot_of(busy_ledger()))
+    asyncio.run(Exposition(runs, Telemetry(), busy=lambda: busy).render(None))
+    assert rests == [expositions.REST_SECONDS] * busy
 
 
 def test_a_failed_snapshot_fails_its_scrapers_and_is_forgotten() -> None:
