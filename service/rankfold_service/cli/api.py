@@ -83,6 +83,16 @@ class Api:
             raise Unreachable(f"what answers at {self.url} is no aggregator: it sent no JSON")
         return answer
 
+    def each_page(self, path: str, query: Query, limit: int) -> Iterator[list[Any]]:
+        """Yield the items of a list page by page."""
+        following: str | int | None = None
+        while True:
+            page = self.get(path, {**query, "limit": limit, "after": following})
+            yield page["items"]
+            following = page["next"]
+            if following is None:
+                return
+
     def pages(self, path: str, query: Query | None = None, most: int | None = None) -> Answer:
         """Return all pages of a list joined into one, or the first `most` of its items."""
         items: list[Any] = []

@@ -8,13 +8,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rankfold.errors import (
-    ConfigurationError,
-    NotFound,
-    RankfoldError,
-    Unavailable,
-    Unreachable,
-)
+from rankfold.errors import NotFound, RankfoldError, Unavailable, Unreachable
 from rankfold_service.cli import options
 from rankfold_service.cli.api import Answer, Api, Query, connect, run_path
 from rankfold_service.cli.text import Screen
@@ -116,7 +110,7 @@ def _add_policy(group: argparse._ArgumentGroup) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print the verdict and return its exit code."""
-    _check_range(args.first, args.last)
+    options.check_range(args.first, args.last)
     with connect(args) as api:
         question = Question(api, args)
         answer = wait_for_verdict(question, args.wait)
@@ -128,11 +122,6 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.flush()  # what is said of the verdict comes after it
         print(f"rankfold gate: {_not_final(answer, args.wait)}", file=sys.stderr)
     return EXIT_CODES[answer["gate"]]
-
-
-def _check_range(first: int | None, last: int | None) -> None:
-    if first is not None and last is not None and first > last:
-        raise ConfigurationError(f"--from {first} is after --to {last}")
 
 
 def _not_final(answer: Answer, seconds: float) -> str:

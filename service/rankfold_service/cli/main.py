@@ -40,6 +40,7 @@ COMMANDS = {
     "totals": Command(f"{HERE}.reads:add_totals", "every key of a run, folded"),
     "ranks": Command(f"{HERE}.reads:add_ranks", "what each rank reported, and what is missing"),
     "worst": Command(f"{HERE}.reads:add_worst", "the worst tokens of a run, largest first"),
+    "export": Command(f"{HERE}.export:add_parser", "iterations as CSV, JSON lines or Parquet"),
     "rules": Command(
         f"{HERE}.rules:add_parser", "print the rules in force, and what a key matches"
     ),
@@ -99,6 +100,7 @@ EXTRAS = {
     **dict.fromkeys(("uvicorn", "uvloop"), "service"),
     "torch": "client",
     "psycopg": "postgres",
+    "pyarrow": "parquet",
 }
 
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from rankfold.errors import ConfigurationError
 from rankfold.names import name_fault
 from rankfold_service.settings import Settings
 
@@ -91,6 +92,12 @@ def add_attempts(parser: argparse._ActionsContainer, default: str) -> None:
         help="effective (without what a later attempt superseded), all, or an attempt's number "
         f"(default: {default})",
     )
+
+
+def check_range(first: int | None, last: int | None) -> None:
+    """Refuse a range of iterations that ends before it begins."""
+    if first is not None and last is not None and first > last:
+        raise ConfigurationError(f"--from {first} is after --to {last}")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

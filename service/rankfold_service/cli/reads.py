@@ -107,7 +107,7 @@ def show_totals(args: argparse.Namespace) -> int:
     query = {"attempts": args.attempts, "rank": args.rank}
     with connect(args) as api:
         answer = api.get(run_path(args.project, args.run, "totals"), query)
-        wrong = _silent_rank(api, args) if not answer["keys"] else ""
+        wrong = silent_rank(api, args) if not answer["keys"] else ""
         note = superseded_note(api, args, args.rank)
     who = "the run" if args.rank is None else f"rank {args.rank}"
     return _show(
@@ -157,7 +157,7 @@ def _unknown_project(api: Api, project: str | None) -> str:
     return f"no project {project!r} is known; known are: {known}{more}"
 
 
-def _silent_rank(api: Api, args: argparse.Namespace) -> str:
+def silent_rank(api: Api, args: argparse.Namespace) -> str:
     """Return that the rank has reported nothing, and which have, where that is so."""
     if args.rank is None:
         return ""
