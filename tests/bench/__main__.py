@@ -14,6 +14,7 @@ from typing import Any
 from tests.bench import (
     ingest_bench,
     memory_bench,
+    parts_bench,
     peers_bench,
     reads_bench,
     replicas_bench,
@@ -41,6 +42,7 @@ def _compare(*, quick: bool) -> Rows:
 BENCHMARKS: dict[str, Callable[..., Rows | dict[str, Rows]]] = {
     "ingest": ingest_bench.run,
     "memory": memory_bench.run,
+    "parts": parts_bench.run,
     "peers": peers_bench.run,
     "reads": reads_bench.run,
     "replicas": replicas_bench.run,
