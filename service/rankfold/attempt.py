@@ -141,6 +141,22 @@ class Attempt:
             self.paged.add(iteration)
         return page
 
+    def open_pages(self, touched: set[int], keep: int) -> None:
+        """Have the pages of iterations in memory, and those that will be folded away after them."""
+        new = 0
+        for iteration in touched.difference(self._pages):
+            if iteration in self.paged:
+                self.open_page(iteration)
+            else:
+                new += 1
+        first_kept = len(self.paged) + new - keep
+        if new and first_kept > 0 and not self.alone:
+            # However the new ones lie among the others, none before this is pushed further back.
+            known = range(self.paged.within(self.horizon, None).start, len(self.paged))
+            for iteration in map(self.paged.at, known[: max(0, first_kept - known.start)]):
+                if iteration in self.covered and iteration not in self.incomplete:
+                    self.open_page(iteration)
+
     def held_cells(self) -> int:
         """Return how many cells the pages in memory have."""
         return sum(map(len, self._pages.values()))

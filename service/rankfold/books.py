@@ -37,14 +37,22 @@ def part_of(report: Report, rank: int) -> Report:
 
 
 def apply(facts: Facts, books: Books, report: Report, now: float, keep: int) -> Receipt:
-    """Take a whole report, or nothing of it, as `Ledger.apply` does for a whole run.
+    """Take a whole report, or nothing of it: `check` and `take`."""
+    touched = check(facts, books, report, keep)
+    return take(facts, books, report, touched, now, keep)
+
+
+def check(facts: Facts, books: Books, report: Report, keep: int) -> set[int]:
+    """Find out whether a report can be taken, as `Ledger.check` does for a whole run.
 
     Args:
         facts: what is known of the run as a whole.
         books: those of `ranks_of` the report at least; they share the facts.
         report: valid in itself; what contradicts the run is found here.
-        now: when it arrived, in seconds since the epoch.
         keep: of how many of a rank's newest iterations the contents stay known.
+
+    Returns:
+        the iterations of which it speaks.
 
     Raises:
         Inconsistent: it contradicts the attempt's world size or the run's names.
@@ -52,6 +60,15 @@ def apply(facts: Facts, books: Books, report: Report, now: float, keep: int) -> 
     """
     facts.check(report)
     touched = report.iterations()
+    for rank in ranks_of(report):
+        books[rank].open_pages(report.attempt, touched, keep)
+    return touched
+
+
+def take(
+    facts: Facts, books: Books, report: Report, touched: set[int], now: float, keep: int
+) -> Receipt:
+    """Take a report that was checked; `now` is when it arrived, in seconds since the epoch."""
     if facts.learn(report, min(touched, default=None), now):
         for book in books.values():
             book.heed_cuts()

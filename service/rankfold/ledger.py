@@ -95,12 +95,29 @@ class Ledger:
             Inconsistent: it contradicts the attempt's world size or the run's names.
             TooLarge: the run would have too many names.
         """
-        self.facts.check(report)
-        return self.take(report, now, keep)
+        touched = self.check(report, keep)
+        return self.take(report, touched, now, keep)
 
-    def take(self, report: Report, now: float, keep: int = KEPT_ITERATIONS) -> Receipt:
-        """Take a report that was applied before: what `apply` does after its checks."""
+    def check(self, report: Report, keep: int) -> set[int]:
+        """Find out whether a report can be taken; what is raised here has changed nothing.
+
+        A shelf's errors are met here too, unless the report supersedes what was reported before.
+
+        Returns:
+            the iterations of which it speaks.
+        """
+        self.facts.check(report)
         touched = report.iterations()
+        self.open_pages(report.attempt, touched, keep)
+        return touched
+
+    def open_pages(self, number: int, touched: set[int], keep: int) -> None:
+        """Have in memory what `enter` works on."""
+        if attempt := self.attempts.get(number):
+            attempt.open_pages(touched, keep)
+
+    def take(self, report: Report, touched: set[int], now: float, keep: int) -> Receipt:
+        """Take a report that was checked, now or before it was journaled."""
         known = self.attempts.get(report.attempt)
         size_before = known.launch.world_size if known else None
         begins_lower = self.facts.learn(report, min(touched, default=None), now)

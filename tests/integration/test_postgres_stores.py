@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from contract.stores import RULES
 from rankfold.audit import audit
-from rankfold.errors import NotFound, StoreDamaged, StoreUnavailable
+from rankfold.errors import NotFound, RankfoldError, StoreDamaged, StoreUnavailable
 from rankfold.wire import Receipt, Report
-from rankfold_service.store import Arrival
+from rankfold_service.store import Arrival, Store
 from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.postgres import known
 from rankfold_service.store.postgres.opening import open_store
@@ -61,7 +61,7 @@ def fleet(postgres: Postgres) -> Iterator[Fleet]:
     assert "deadlock" not in postgres.log[logged:]
 
 
-def take(store: PostgresStore, reports: Sequence[Report], most: int) -> list[Receipt]:
+def take(store: Store, reports: Sequence[Report], most: int) -> list[Receipt]:
     """Ingest reports, some in each commit; each must be taken."""
     receipts = []
     for at in range(0, len(reports), most):
@@ -103,7 +103,7 @@ def test_stores_that_take_copies_at_once_count_each_once(
     receipts = fleet.together(lambda store, at: take(store, shares[at], most))
     reference = MemoryStore(RULES)
     whole = named([one_report(*part) for part in parts], run)
-    distinct, _, _ = total([reference.apply(each, 1.0) for each in whole])
+    distinct, _, _ = total(take(reference, whole, 1))
     sent = sum(map(rows, shares))
     assert total(receipts) == (distinct, sent - distinct, 0)
     expected = picture(reference.run("default", run))
@@ -193,7 +193,7 @@ def test_runs_that_are_deleted_and_finished_meanwhile_leave_nothing_behind(
         fleet.stores[0].delete(*name)
     reference = MemoryStore(RULES)
     for at, each in enumerate(sent):
-        assert take(fleet.stores[at % 4], [each], 1) == [reference.apply(each, 1.0)]
+        assert take(fleet.stores[at % 4], [each], 1) == take(reference, [each], 1)
     for name in reference.names():
         for store in fleet.stores:
             assert picture(store.run(*name)) == picture(reference.run(*name))
@@ -218,6 +218,13 @@ def test_read_sees_what_any_store_acknowledged_and_one_moment(fleet: Fleet) -> N
     fleet.together(work)
 
 
+def refuse(store: Store, refused: Report) -> None:
+    """Raise why a report is not taken, whether that is its own outcome or its commit's."""
+    for outcome in store.ingest([Arrival(refused, 1.0)]):
+        if isinstance(outcome, RankfoldError):
+            raise outcome
+
+
 DAMAGED = {"page": "folded", "journal": "records", "book": "head", "run": "facts"}
 
 
@@ -233,7 +240,7 @@ def test_damage_is_found_and_named(fleet: Fleet, table: str) -> None:
     with pytest.raises(StoreDamaged, match=place):
         list(audit(other.run("default", "run")))
     with pytest.raises(StoreDamaged, match=place):
-        third.ingest([Arrival(report(2, [partial(0, 1)]), 1.0)])
+        refuse(third, report(2, [partial(0, 1)]))
 
 
 def test_damage_of_one_rank_costs_others_nothing(fleet: Fleet) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 
-from rankfold.errors import RankfoldError, RequestError
+from rankfold.errors import RankfoldError, RequestError, StoreDamaged
 from rankfold.facts import Facts
 from rankfold.ledger import KEPT_ITERATIONS, Ledger
 from rankfold.rules import RuleSet
-from rankfold.wire import Receipt, Report
+from rankfold.wire import Receipt
 from rankfold_service.store import Arrival, Name, no_run
 
 
@@ -30,22 +30,21 @@ class MemoryStore:
         """Return a run's ledger, a new one where the run is not known yet."""
         return self.ledgers.get((project, run)) or Ledger(project, run, Facts(self.rules))
 
-    def apply(self, report: Report, now: float) -> Receipt:
-        """Take one report whole; a run becomes known only with its first good one."""
-        ledger = self.open_ledger(report.project, report.run)
-        receipt = ledger.apply(report, now, self.keep_iterations)
-        self.ledgers[report.project, report.run] = ledger
-        return receipt
-
     def ingest(self, arrivals: Sequence[Arrival]) -> list[Receipt | RankfoldError]:
         """See `Store.ingest`."""
         return [self._outcome(arrival) for arrival in arrivals]
 
     def _outcome(self, arrival: Arrival) -> Receipt | RankfoldError:
+        report, keep = arrival.report, self.keep_iterations
         try:
-            return self.apply(arrival.report, arrival.now)
-        except RequestError as error:
+            ledger = self.open_ledger(report.project, report.run)
+            touched = ledger.check(report, keep)
+        except (RequestError, StoreDamaged) as error:
             return error
+        receipt = ledger.take(report, touched, arrival.now, keep)
+        # A run becomes known only with its first good report.
+        self.ledgers[report.project, report.run] = ledger
+        return receipt
 
     def finish(self, project: str, run: str, attempt: int) -> None:
         """See `Store.finish`."""

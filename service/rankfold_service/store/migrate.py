@@ -122,12 +122,15 @@ def damaged(path: Path, what: str) -> StoreRefused:
     )
 
 
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether SQLite says that what it read is not what was written."""
+    damage = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in damage
+
+
 def unusable(path: Path, error: sqlite3.Error) -> StoreRefused:
     """Return the refusal of a file that SQLite cannot use: damaged, or on a disk that fails."""
-    if getattr(error, "sqlite_errorcode", 0) & 0xFF in (
-        sqlite3.SQLITE_CORRUPT,
-        sqlite3.SQLITE_NOTADB,
-    ):
+    if is_damage(error):
         return damaged(path, str(error))
     return StoreRefused(
         f"{path} cannot be used now ({error}): is its disk full or read-only? Nothing was changed"

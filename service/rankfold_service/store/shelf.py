@@ -39,7 +39,8 @@ def undamaged(what: str, where: str = "") -> Iterator[None]:
         yield
     except _DAMAGE as error:
         raise StoreDamaged(
-            f"{what} is damaged{where}: restore the store, or delete the run"
+            f"{what} is damaged{where}: restore the store from a backup, or delete the run "
+            "('rankfold verify' tells what else is damaged)"
         ) from error
 
 

@@ -28,7 +28,7 @@ from rankfold_service.store import Arrival, Name
 from rankfold_service.store.backlog import Backlog
 from rankfold_service.store.file import StoreFile, unavailable
 from rankfold_service.store.memory import MemoryStore
-from rankfold_service.store.migrate import damaged
+from rankfold_service.store.migrate import damaged, is_damage
 from rankfold_service.store.pack import pack_ledger, pack_page, unpack_ledger, unpack_page
 from rankfold_service.store.record import DamagedRecord, Entry, pack, unpack_all
 from rankfold_service.store.shelf import PackedShelf, shelve_old, undamaged
@@ -190,6 +190,8 @@ class SqliteStore(MemoryStore):
         try:
             return self._tables.page(name, attempt, iteration)
         except sqlite3.Error as error:
+            if is_damage(error):
+                raise DamagedRecord(str(error)) from error
             raise unavailable(self.file.path, error) from error
 
     # -- tables and journal ----------------------------------------------------------------
@@ -228,7 +230,7 @@ class SqliteStore(MemoryStore):
             self.ledgers.pop(name, None)
         elif entry.op == "report":
             ledger = self.open_ledger(*name)
-            ledger.take(report, entry.now, entry.keep)
+            ledger.take(report, report.iterations(), entry.now, entry.keep)
             self.ledgers[name] = ledger
         elif name in self.ledgers and report.attempt in self.ledgers[name].attempts:
             self.ledgers[name].finish(report.attempt)

@@ -8,7 +8,7 @@ import pytest
 
 from rankfold.errors import Inconsistent, NotFound, TooLarge
 from rankfold.facts import MAX_NAMES, Binding
-from rankfold.ledger import KEPT_CONFLICTS
+from rankfold.ledger import KEPT_CONFLICTS, KEPT_ITERATIONS
 from rankfold.page import GLOBAL, Conflict
 from rankfold.rules import Rule, RuleSet
 from rankfold.wire import Receipt, Report
@@ -214,7 +214,9 @@ def test_replayed_report_is_taken_as_it_was_applied() -> None:
     """`take` does what `apply` does after its checks."""
     applied, replayed = ledger_of(), ledger_of()
     for number, item in enumerate(BASE):
-        assert applied.apply(item, float(number)) == replayed.take(item, float(number))
+        assert applied.apply(item, float(number)) == replayed.take(
+            item, item.iterations(), float(number), KEPT_ITERATIONS
+        )
     assert plain(applied) == plain(replayed)
 
 

@@ -18,6 +18,7 @@ from rankfold_service.aggregate import Aggregator
 from rankfold_service.judge import Ages, Judge, Sight
 from rankfold_service.lines import run_lines
 from rankfold_service.retention import Retention
+from rankfold_service.store import Arrival
 from rankfold_service.store.memory import MemoryStore
 from rankfold_service.writer import Writer
 from unit.service.snapshots import compared, new_ledger, tell
@@ -137,7 +138,7 @@ def looking(
 ) -> object:
     """Return what comes of asking an aggregator of a store that knows some runs."""
     for run in runs:
-        store.apply(Report(run, 0), time.time())
+        store.ingest([Arrival(Report(run, 0), time.time())])
     writer = Writer(store)
     aggregator = Aggregator(writer, RuleSet(), Ages(), Retention(), time.time)
 
@@ -180,7 +181,7 @@ def test_look_reads_only_what_has_changed() -> None:
         await aggregator.ingest(Report("b", 1))
         return [bool(sight.snapshot) for sight in (await aggregator.look(marks)).values()]
 
-    store.apply(Report("silent", 0), time.time() - 10 * Ages().leave_stale)
+    store.ingest([Arrival(Report("silent", 0), time.time() - 10 * Ages().leave_stale)])
     assert looking(store, look, "a", "b") == [False, True]
     assert store.read == ["a", "b", "silent", "b"]
 

@@ -48,7 +48,7 @@ class PostgresStore:
         database: where; this store closes it.
         rules: the rules in force.
         keep_iterations: of how many of the newest iterations of each rank the contents stay
-            known; see `rankfold.books.apply`.
+            known; see `rankfold.books.take`.
 
     Raises:
         StoreRefused: the database must not be used; the message says what to do.
@@ -158,13 +158,13 @@ class PostgresStore:
     def _outcome(self, arrival: Arrival) -> Receipt | RankfoldError:
         report = arrival.report
         run = self._runs[name_of(report)]
-        ranks = books.ranks_of(report)
+        ranks, keep = books.ranks_of(report), self.keep_iterations
+        ledgers = run.ledgers(ranks)
         try:
-            receipt = books.apply(
-                run.facts, run.ledgers(ranks), report, arrival.now, self.keep_iterations
-            )
-        except RequestError as error:
+            touched = books.check(run.facts, ledgers, report, keep)
+        except (RequestError, StoreDamaged) as error:
             return error
+        receipt = books.take(run.facts, ledgers, report, touched, arrival.now, keep)
         for rank in ranks:
             part = books.part_of(report, rank)
             record = pack(Entry("report", arrival.now, self.keep_iterations, part))

@@ -214,6 +214,47 @@ def test_damaged_page_is_an_error_of_the_store(path: Path, damage: str) -> None:
     store.close()
 
 
+@pytest.mark.parametrize("again", [0, 1])
+def test_damage_met_by_a_report_leaves_memory_trusted(path: Path, again: int) -> None:
+    """Neither what it works on nor what is folded away after it makes the store read all again."""
+    store = SqliteStore(path, RuleSet(), checkpoint_bytes=1, keep_iterations=1)
+    for iteration in range(2):
+        commits = [{"iteration": iteration, "microbatches": 1}]
+        rows = [partial(iteration=iteration)]
+        store.ingest([Arrival(report(world_size=1, partials=rows, commits=commits), 1.0)])
+    store.close()
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE page SET body = x'00' WHERE iteration = 1")
+    store = SqliteStore(path, RuleSet(), keep_iterations=1)
+    ledger = store.run("default", "run")
+    late = report(partials=[partial(iteration=2), partial(iteration=again)])
+    (outcome,) = store.ingest([Arrival(late, 2.0)])
+    assert isinstance(outcome, StoreDamaged)
+    assert store.run("default", "run") is ledger
+    assert list(ledger.latest.paged) == [0, 1]
+    store.close()
+
+
+def test_page_that_sqlite_finds_damaged_is_damage_of_that_run(path: Path) -> None:
+    """A report that needs it is refused by itself; the file goes on serving the others."""
+    store = SqliteStore(path, RuleSet(), checkpoint_bytes=1, keep_iterations=1)
+    store.ingest([Arrival(batch(0, 10), 1.0)])
+    store.close()
+    root = "SELECT rootpage FROM sqlite_schema WHERE name = 'page'"
+    store = SqliteStore(path, RuleSet())
+    (number,) = store.file.connection.execute(root).fetchone()
+    (size,) = store.file.connection.execute("PRAGMA page_size").fetchone()
+    store.file.connection.execute("PRAGMA shrink_memory")
+    with path.open("r+b") as file:
+        file.seek((number - 1) * size)
+        file.write(b"\xff" * size)
+    other = report(run="other", partials=[partial()])
+    damaged, receipt = store.ingest([Arrival(batch(0, 20), 2.0), Arrival(other, 2.0)])
+    store.file.close()
+    assert isinstance(damaged, StoreDamaged)
+    assert receipt == Receipt(1, 0, 0)
+
+
 @pytest.mark.parametrize("head", [b"", bytes(100), b"x" * 100])
 def test_damaged_run_is_named_when_its_store_is_refused(path: Path, head: bytes) -> None:
     """A start that cannot read a run says which."""

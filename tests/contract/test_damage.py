@@ -1,0 +1,93 @@
+"""What is damaged in a store is refused, by name, and costs nothing else: alike in every store."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+import pytest
+
+from contract.stores import Ground, Opener, new_ground, postgres, sqlite_busy
+from rankfold.audit import audit
+from rankfold.errors import StoreDamaged
+from rankfold.wire import Receipt, Report
+from rankfold_service.store import Arrival, Store
+from rankfold_service.store.postgres import known
+from support.postgres import needs_postgres
+from support.reports import SERIES, partial, report
+
+# Cuts a column's last byte off; of these tables and columns.
+CUT = "UPDATE {0} SET {1} = substr({1}, 1, length({1}) - 1) WHERE {2}"
+ID = "(SELECT id FROM run WHERE name = 'run')"
+PAGES = {sqlite_busy: ("page", "body"), postgres: ("page", "folded")}
+
+
+class Place(NamedTuple):
+    """Where a store is, between two starts of it."""
+
+    opener: Opener
+    ground: Ground
+
+    @contextmanager
+    def store(self) -> Iterator[Store]:
+        """Open it as a start does: nothing is in memory yet."""
+        with closing(self.opener(self.ground)) as store:
+            yield store
+
+    def change(self, statement: str) -> None:
+        """Do what a disk or a hand does to what is kept."""
+        if self.opener is postgres:
+            with psycopg.connect(self.ground.url, autocommit=True) as connection:
+                connection.execute(statement.encode())
+        else:
+            with closing(sqlite3.connect(self.ground.folder / "store.db")) as file, file:
+                file.execute(statement)
+
+
+@pytest.fixture(params=[sqlite_busy, pytest.param(postgres, marks=needs_postgres)])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
+    """Return where a store of each kind is that brings its tables up to date at every turn."""
+    monkeypatch.setattr(known, "MOST_JOURNALED", 1)
+    return Place(request.param, new_ground(request, request.param, tmp_path))
+
+
+def take(store: Store, *taken: Report) -> list[object]:
+    """Hand reports over in one commit, with the housekeeping that follows on it."""
+    outcomes = store.ingest([Arrival(r, 1.0) for r in taken])
+    store.maintain()
+    return list(outcomes)
+
+
+def one(iteration: int, run: str = "run") -> Report:
+    """Return a report of one partial, by the only rank."""
+    rows = [partial(iteration=iteration)]
+    commits = [{"iteration": iteration, "microbatches": 1}]
+    return report(run=run, world_size=1, partials=rows, commits=commits)
+
+
+def test_damaged_page_refuses_only_the_report_that_needs_it(place: Place) -> None:
+    """Of one commit the others are taken, and of that one nothing is."""
+    with place.store() as store:
+        take(store, *(one(i, run) for i in range(3) for run in ("run", "other")))
+    table, column = PAGES[place.opener]
+    place.change(CUT.format(table, column, f"iteration = 0 AND run_id = {ID}"))
+    with place.store() as store:
+        receipt, damaged, twice, later = take(
+            store,
+            one(1),
+            report(partials=[partial(iteration=5), partial(iteration=0, microbatch=7)]),
+            one(1, "other"),
+            one(3),
+        )
+        assert (receipt, twice, later) == (Receipt(0, 1, 0), Receipt(0, 1, 0), Receipt(1, 0, 0))
+        assert isinstance(damaged, StoreDamaged)
+        assert "run 'run'" in str(damaged)
+        assert "at iteration 0 of attempt 0: restore the store from a backup" in str(damaged)
+        ledger = store.run("default", "run")
+        assert ledger.totals("all").series[SERIES].partials == 4
+        assert list(ledger.latest.paged) == [0, 1, 2, 3]
+        assert list(audit(store.run("default", "other"))) == []
