@@ -83,12 +83,22 @@ class Api:
             raise Unreachable(f"what answers at {self.url} is no aggregator: it sent no JSON")
         return answer
 
-    def each_page(self, path: str, query: Query, limit: int) -> Iterator[list[Any]]:
-        """Yield the items of a list page by page."""
+    def each_page(
+        self,
+        path: str,
+        query: Query | None = None,
+        *,
+        limit: int | None = None,
+        most: int | None = None,
+    ) -> Iterator[Answer]:
+        """Yield a list's pages: of `limit` items each, or as many as hold its first `most`."""
         following: str | int | None = None
-        while True:
-            page = self.get(path, {**query, "limit": limit, "after": following})
-            yield page["items"]
+        while most is None or most > 0:
+            size = limit if most is None else min(most, LARGEST_PAGE)
+            page = self.get(path, {**(query or {}), "limit": size, "after": following})
+            yield page
+            if most is not None:
+                most -= len(page["items"])
             following = page["next"]
             if following is None:
                 return
@@ -97,13 +107,9 @@ class Api:
         """Return all pages of a list joined into one, or the first `most` of its items."""
         items: list[Any] = []
         following: str | int | None = None
-        while most is None or len(items) < most:
-            limit = None if most is None else min(most - len(items), LARGEST_PAGE)
-            page = self.get(path, {**(query or {}), "limit": limit, "after": following})
+        for page in self.each_page(path, query, most=most):
             items += page["items"]
             following = page["next"]
-            if following is None:
-                break
         return {"items": items, "next": following}
 
 

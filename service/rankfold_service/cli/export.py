@@ -60,12 +60,7 @@ def add_parser(subparsers: options.Subparsers) -> None:
         action="append",
         help="only this key; may be given several times (default: all)",
     )
-    parser.add_argument(
-        "--from", type=options.index, dest="first", metavar="ITERATION", help="the first iteration"
-    )
-    parser.add_argument(
-        "--to", type=options.index, dest="last", metavar="ITERATION", help="the last iteration"
-    )
+    options.add_range(parser)
     parser.add_argument("--rank", type=options.index, help="only what this rank reported")
     options.add_attempts(parser, "effective")
 
@@ -116,7 +111,8 @@ class Reading:
             "attempts": args.attempts,
         }
         path = run_path(args.project, args.run, "iterations")
-        for items in self._api.each_page(path, query, PAGE):
+        for page in self._api.each_page(path, query, limit=PAGE):
+            items = page["items"]
             for item in items:
                 self.unforeseen |= item["keys"].keys() - self._known
             yield items

@@ -72,12 +72,7 @@ def _add_selection(group: argparse._ArgumentGroup) -> None:
         action="append",
         help="only this series; may be given several times (default: all)",
     )
-    group.add_argument(
-        "--from", type=options.index, dest="first", metavar="ITERATION", help="the first iteration"
-    )
-    group.add_argument(
-        "--to", type=options.index, dest="last", metavar="ITERATION", help="the last iteration"
-    )
+    options.add_range(group)
     options.add_attempts(group, "mismatches of all, coverage of the effective")
 
 

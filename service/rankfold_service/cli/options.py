@@ -94,6 +94,16 @@ def add_attempts(parser: argparse._ActionsContainer, default: str) -> None:
     )
 
 
+def add_range(parser: argparse._ActionsContainer) -> None:
+    """Add which iterations are meant; `check_range` looks at both ends."""
+    parser.add_argument(
+        "--from", type=index, dest="first", metavar="ITERATION", help="the first iteration"
+    )
+    parser.add_argument(
+        "--to", type=index, dest="last", metavar="ITERATION", help="the last iteration"
+    )
+
+
 def check_range(first: int | None, last: int | None) -> None:
     """Refuse a range of iterations that ends before it begins."""
     if first is not None and last is not None and first > last:
