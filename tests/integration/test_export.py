@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
+import os
+import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -25,6 +29,20 @@ COUNT, LARGEST = f"{SERIES}_mismatch_count", f"{SERIES}_diff_max"
 LOSS = 'actor/"loss", mean'
 ITERATIONS = 450  # three pages
 MOST = 2**53 - 1
+SEPARATED = "a\u2028b\u2029c"
+# Scalars with names and values that an export has to look at twice.
+ODD = (
+    ("iteration", 1.0),
+    ("iteration_", 2.0),
+    ("complete", 3.0),
+    ("complete_ly", 4.0),
+    (SEPARATED, 2**53 + 1),
+    ("zero", -0.0),
+    ("loss", "NaN"),
+    ("loss", "-Infinity"),
+    ("partly", "Infinity"),
+    ("partly", 5.0),
+)
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +65,13 @@ def server() -> Iterator[Server]:
             partial(microbatch=m, count=MOST, valid=MOST, max=1.0, sum=1.0) for m in range(2000)
         ]
         said = server.report(run="huge", rank=0, partials=huge)
+        assert said.status_code == 200, said.text
+        odd = [
+            {"key": key, "iteration": 0, "microbatch": m, "value": value, "rule": "sum"}
+            for m, (key, value) in enumerate(ODD)
+        ]
+        masked = partial(valid=0, max=None)
+        said = server.report(run="odd", rank=0, scalars=odd, partials=[masked])
         assert said.status_code == 200, said.text
         yield server
 
@@ -154,6 +179,105 @@ def test_what_is_not_finite_has_its_words_and_in_parquet_its_values(tmp_path: Pa
     assert values[1:] == [math.inf, -math.inf, 0.0]
 
 
+def test_no_key_is_without_a_column_and_no_value_is_lost_silently(
+    server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names that are taken get an underscore, in each format; what no cell has is told of."""
+    written = {}
+    for form in ("csv", "jsonl", "parquet"):
+        written[form] = tmp_path / f"odd.{form}"
+        assert main(asked(server, "odd", "--output", str(written[form]))) == 0
+        assert capsys.readouterr().err.splitlines() == [
+            "rankfold export: the key 'complete' has the column 'complete_'",
+            "rankfold export: the key 'iteration' has the column 'iteration_'",
+            "rankfold export: the key 'iteration_' has the column 'iteration__'",
+            (
+                "rankfold export: reported as NaN or infinite in the whole run, and in no cell: "
+                "2 of loss, 1 of partly"
+            ),
+        ]
+    row = {"iteration": 0, "complete": False, "iteration_": 1.0, "iteration__": 2.0}
+    row |= {"complete_": 3.0, "complete_ly": 4.0, SEPARATED: 2.0**53, "zero": 0.0}
+    row |= {"loss": None, "partly": 5.0, COUNT: 0, LARGEST: None}
+    (line,) = written["jsonl"].read_text().splitlines()
+    assert json.loads(line).items() >= row.items()
+    table = pyarrow.parquet.read_table(written["parquet"])
+    assert table.to_pylist() == [json.loads(line)]
+    assert table.schema.field(COUNT).type == pyarrow.int64()
+    with written["csv"].open(newline="") as file:
+        (cells,) = csv.DictReader(file)
+    assert (cells["iteration__"], cells["zero"], cells["loss"]) == ("2.0", "0.0", "")
+
+
+def test_a_key_is_chosen_by_its_own_name(
+    server: Server, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Whatever its column is called."""
+    assert main(asked(server, "odd", "--key", "iteration")) == 0
+    assert capfdbinary.readouterr().out == b"iteration,complete,iteration_\n0,false,1.0\n"
+
+
+def test_a_closed_standard_output_matters_to_who_writes_there(
+    server: Server, tmp_path: Path
+) -> None:
+    """One line, and the exit code of the help; a file needs no standard output."""
+    output = tmp_path / "run.csv"
+    for more, code in (("", 1), (f"--output {output}", 0)):
+        command = " ".join(asked(server, "run", more))
+        done = subprocess.run(
+            ["bash", "-c", f"{sys.executable} -m rankfold_service.cli.main {command} >&-"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        told = "rankfold export: its output cannot be written: standard output is closed\n"
+        assert (done.returncode, done.stderr) == (code, told if code else "")
+    assert output.read_bytes().count(b"\n") == 1 + ITERATIONS
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_half_way_leaves_nothing_and_what_was_there(
+    server: Server, tmp_path: Path, ending: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process ends with the signal's code, and its handlers are as before."""
+    output = tmp_path / "run.csv"
+    output.write_text("older")
+    at_page(2, lambda _: os.kill(os.getpid(), ending), monkeypatch)
+    with pytest.raises(SystemExit) as ended:
+        main(asked(server, "run", "--output", str(output)))
+    assert ended.value.code == 128 + ending
+    assert [*tmp_path.iterdir()] == [output]
+    assert output.read_text() == "older"
+    assert signal.getsignal(ending) is signal.SIG_DFL
+
+
+def test_a_file_that_cannot_take_its_name_is_gone(
+    server: Server,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A folder of that name was made meanwhile."""
+    output = tmp_path / "run.csv"
+    at_page(2, lambda _: output.mkdir(), monkeypatch)
+    assert main(asked(server, "run", "--output", str(output))) == 2
+    assert "run.csv cannot be written: Is a directory" in capsys.readouterr().err
+    assert [*tmp_path.iterdir()] == [output]
+
+
+def at_page(number: int, happens: Callable[[Api], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let something happen before a page of the iterations is read."""
+    real, calls = Api.get, itertools.count()
+
+    def get(self: Api, path: str, query: Any = None) -> Any:
+        if next(calls) == number:  # the first call is for the totals
+            happens(self)
+        return real(self, path, query)
+
+    monkeypatch.setattr(Api, "get", get)
+
+
 @pytest.mark.parametrize("form", ["csv", "jsonl", "parquet"])
 def test_a_failure_half_way_leaves_nothing_and_what_was_there(
     server: Server, tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
@@ -161,16 +285,11 @@ def test_a_failure_half_way_leaves_nothing_and_what_was_there(
     """The aggregator is gone before the second page; the older file stays as it was."""
     output = tmp_path / f"run.{form}"
     output.write_text("older")
-    left = iter(range(2))
 
-    real = Api.get
+    def vanish(api: Api) -> None:
+        api.url = "http://127.0.0.1:1"
 
-    def get(self: Api, path: str, query: Any = None) -> Any:
-        if next(left, None) is None:
-            self.url = "http://127.0.0.1:1"
-        return real(self, path, query)
-
-    monkeypatch.setattr(Api, "get", get)
+    at_page(2, vanish, monkeypatch)
     assert main(asked(server, "run", "--output", str(output))) == 4
     assert [*tmp_path.iterdir()] == [output]
     assert output.read_text() == "older"

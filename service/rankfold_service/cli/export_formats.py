@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from importlib import import_module
@@ -14,6 +15,9 @@ from rankfold.errors import ConfigurationError
 from rankfold.partial import number_from_json
 
 FIXED = ("iteration", "complete")
+TAKEN = re.compile(f"({'|'.join(FIXED)})_*")
+# JSON allows these in strings; who cuts a text into lines may cut there.
+LINE_ENDS = str.maketrans({end: f"\\u{ord(end):04x}" for end in "\u2028\u2029"})
 MOST_CELLS = 250_000  # of a Parquet file's row group, which is in memory at once
 # Totals go on growing while iterations are read.
 MOST_INT64 = 2**62
@@ -26,36 +30,49 @@ class Column(NamedTuple):
     """A key's column.
 
     Attributes:
-        name: the key's.
+        key: whose values it has.
+        name: its own.
         integer: its values are exact integers, none larger than `most`.
     """
 
+    key: str
     name: str
     integer: bool
     most: int
 
 
 def columns_of(keys: dict[str, Item]) -> list[Column]:
-    """Return the columns of a run's keys, as its totals show them."""
+    """Return the columns of a run's keys, as its totals show them.
+
+    A total tells integers from floats: one of integers is never null, for such a key only exists
+    once there is something to count.
+    """
     return [_column(name, key["value"]) for name, key in keys.items()]
 
 
-def _column(name: str, total: Any) -> Column:
+def _column(key: str, total: Any) -> Column:
     integer = isinstance(total, int)
-    return Column(name, integer, abs(total) if integer else 0)
+    return Column(key, _name(key), integer, abs(total) if integer else 0)
+
+
+def _name(key: str) -> str:
+    """Return the name of a key's column: one that is taken gets an underscore.
+
+    So does one that is taken but for underscores at its end; no two keys share a name that way.
+    """
+    return f"{key}_" if TAKEN.fullmatch(key) else key
 
 
 def write_csv(sink: BinaryIO, columns: list[Column], pages: Pages) -> None:
     """Write CSV as in RFC 4180, in UTF-8, with a line of names first."""
-    names = [column.name for column in columns]
-    sink.write(_csv([[*FIXED, *names]]))
+    sink.write(_csv([[*FIXED, *(column.name for column in columns)]]))
     for items in pages:
-        sink.write(_csv([_cells(item, names) for item in items]))
+        sink.write(_csv([_cells(item, columns) for item in items]))
 
 
-def _cells(item: Item, names: list[str]) -> list[Any]:
+def _cells(item: Item, columns: list[Column]) -> list[Any]:
     complete = "true" if item["complete"] else "false"
-    return [item["iteration"], complete, *(item["keys"].get(name) for name in names)]
+    return [item["iteration"], complete, *(item["keys"].get(column.key) for column in columns)]
 
 
 def _csv(rows: list[list[Any]]) -> bytes:
@@ -66,13 +83,12 @@ def _csv(rows: list[list[Any]]) -> bytes:
 
 def write_jsonl(sink: BinaryIO, columns: list[Column], pages: Pages) -> None:
     """Write one JSON object a line, each with every column."""
-    names = [column.name for column in columns]
     write = json.JSONEncoder(allow_nan=False, ensure_ascii=False).encode
     for items in pages:
         for item in items:
             row = {name: item[name] for name in FIXED}
-            row |= {name: item["keys"].get(name) for name in names}
-            sink.write(write(row).encode() + b"\n")
+            row |= {column.name: item["keys"].get(column.key) for column in columns}
+            sink.write(write(row).translate(LINE_ENDS).encode() + b"\n")
 
 
 def write_parquet(sink: BinaryIO, columns: list[Column], pages: Pages) -> None:
@@ -126,7 +142,7 @@ def _values(items: list[Item], columns: list[Column]) -> Iterator[list[Any]]:
         yield [item[name] for item in items]
     for column in columns:
         convert = _integer(column) if column.integer else number_from_json
-        found = (item["keys"].get(column.name) for item in items)
+        found = (item["keys"].get(column.key) for item in items)
         yield [None if value is None else convert(value) for value in found]
 
 

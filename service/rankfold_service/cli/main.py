@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import io
 import os
 import sys
@@ -107,6 +108,7 @@ EXTRAS = {
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _replace_closed_streams()
     _never_fail_to_print()
     command = arguments[0] if arguments and arguments[0] in COMMANDS else None
     try:
@@ -127,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.filename is not None:
             raise
         _abandon_output()
-        _complain(command, f"its output cannot be written: {error.strerror or error}")
+        _complain(command, f"its output cannot be written: {_why(error)}")
         return FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -181,6 +183,32 @@ def _hinted(error: RankfoldError) -> str:
 def _complain(command: str | None, message: str) -> None:
     line = " ".join(message.split())
     print(" ".join(filter(None, ("rankfold", command))) + f": {line}", file=sys.stderr)
+
+
+def _why(error: OSError) -> str:
+    closed = error.errno == errno.EBADF
+    return "standard output is closed" if closed else error.strerror or str(error)
+
+
+def _replace_closed_streams() -> None:
+    """Put something in the place of what the caller closed: `>&-`, `2>&-`.
+
+    Otherwise the next file to be opened would take its number, and what is meant for standard
+    error would be printed on standard output. Who writes to standard output is told that it is
+    closed, once there is something to write; whom errors are for does not want to know.
+    """
+    if sys.stdout is None:
+        sys.stdout = _nowhere(1, os.O_RDONLY)
+    if sys.stderr is None:
+        sys.stderr = _nowhere(2, os.O_WRONLY)
+
+
+def _nowhere(number: int, flags: int) -> io.TextIOWrapper:
+    opened = os.open(os.devnull, flags)
+    if opened != number:
+        os.dup2(opened, number)
+        os.close(opened)
+    return open(number, "w", encoding="utf-8", closefd=False)
 
 
 def _never_fail_to_print() -> None:

@@ -78,7 +78,12 @@ def add_project(parser: argparse.ArgumentParser, default: str | None, meaning: s
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """Add a run, its project and its aggregator."""
-    parser.add_argument("run", metavar="RUN", type=project_or_run, help="the run's name")
+    parser.add_argument(
+        "run",
+        metavar="RUN",
+        type=project_or_run,
+        help="the run's name; one that begins with - comes last, after --",
+    )
     add_project(parser, DEFAULT_PROJECT, "the run's project")
     add_aggregator(parser)
 

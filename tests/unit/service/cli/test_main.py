@@ -264,6 +264,34 @@ def test_main_says_when_its_output_cannot_be_written() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("command", "code", "error"),
+    [
+        ("rules >&-", 1, "rankfold rules: its output cannot be written: standard output is closed"),
+        ("--help >&-", 1, "rankfold: its output cannot be written: standard output is closed"),
+        ("rules --rules none <&- >&-", 2, "rankfold rules: none cannot be read: "),
+        ("rules 2>&-", 0, ""),
+        ("rules --rules none 2>&-", 2, ""),
+        ("rules --rules none >&- 2>&-", 2, ""),
+        ("rules >&- 2>&-", 1, ""),
+        ("gate <&- 2>&-", 2, ""),
+    ],
+)
+def test_main_bears_with_streams_that_are_closed(command: str, code: int, error: str) -> None:
+    """What cannot be printed is a failure; errors never turn up on standard output."""
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -m rankfold_service.cli.main {command}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == code
+    assert done.stderr.startswith(error)
+    assert done.stderr.count("\n") == bool(error)
+    assert bool(done.stdout) == (code == 0)
+
+
 def test_main_does_not_blame_its_output_for_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """An error that names a file is a defect of the command that let it through."""
 
