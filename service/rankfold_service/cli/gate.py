@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rankfold.errors import NotFound, RankfoldError, Unavailable, Unreachable
+from rankfold.errors import RankfoldError, Unreachable
 from rankfold_service.cli import options
 from rankfold_service.cli.api import Answer, Api, Query, connect, run_path
+from rankfold_service.cli.polling import POLL_SECONDS, polled
 from rankfold_service.cli.text import Screen
 from rankfold_service.cli.verdict import verdict_text
 
-POLL_SECONDS = 1.0
 EXIT_CODES = {"pass": 0, "fail": 1, "invalid": 1, "incomplete": 3, "no_data": 3}
 
 DESCRIPTION = """\
@@ -53,8 +53,14 @@ def add_parser(subparsers: options.Subparsers) -> None:
     """Add `gate` to the command line."""
     parser = options.new_parser(subparsers, "gate", run, DESCRIPTION, EPILOG)
     options.add_run(parser)
-    _add_selection(parser.add_argument_group("what is judged"))
-    _add_policy(parser.add_argument_group("how it is judged"))
+    selection = parser.add_argument_group("what is judged")
+    add_series(selection)
+    options.add_range(selection)
+    options.add_attempts(selection, "mismatches of all, coverage of the effective")
+    policy = parser.add_argument_group("how it is judged")
+    add_policy(policy)
+    _add_flag(policy, "--require-finished", "incomplete until the run is marked finished")
+    _add_flag(policy, "--live", "leave iterations in progress out")
     parser.add_argument(
         "--wait",
         type=options.amount,
@@ -65,18 +71,18 @@ def add_parser(subparsers: options.Subparsers) -> None:
     options.add_json(parser)
 
 
-def _add_selection(group: argparse._ArgumentGroup) -> None:
+def add_series(group: argparse._ActionsContainer) -> None:
+    """Add which series are looked at."""
     group.add_argument(
         "--series",
         type=options.series_or_key,
         action="append",
         help="only this series; may be given several times (default: all)",
     )
-    options.add_range(group)
-    options.add_attempts(group, "mismatches of all, coverage of the effective")
 
 
-def _add_policy(group: argparse._ArgumentGroup) -> None:
+def add_policy(group: argparse._ActionsContainer) -> None:
+    """Add what is tolerated."""
     group.add_argument(
         "--max-mismatch-count",
         type=options.count,
@@ -95,12 +101,11 @@ def _add_policy(group: argparse._ArgumentGroup) -> None:
         metavar="X",
         help="fail where a series has a larger mean difference",
     )
-    for name, meaning in (
-        ("--require-finished", "incomplete until the run is marked finished"),
-        ("--allow-absent", "an iteration that no rank reported a series for is no gap"),
-        ("--live", "leave iterations in progress out"),
-    ):
-        group.add_argument(name, action="store_const", const="true", help=meaning)
+    _add_flag(group, "--allow-absent", "an iteration that no rank reported a series for is no gap")
+
+
+def _add_flag(group: argparse._ActionsContainer, name: str, meaning: str) -> None:
+    group.add_argument(name, action="store_const", const="true", help=meaning)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -192,22 +197,11 @@ def wait_for_verdict(
     Raises:
         RankfoldError: there is no verdict to return; the last reason why.
     """
-    deadline = clock() + seconds
     said = ""
-    while True:
-        pause = POLL_SECONDS
-        answer: Answer | RankfoldError
-        try:
-            answer = question.ask()
-        except (NotFound, Unreachable) as error:
-            answer = error
-        except Unavailable as error:
-            answer, pause = error, max(pause, error.retry_after)
-        left = deadline - clock()
-        if left <= 0 or (isinstance(answer, dict) and question.final(answer)):
+    for answer, last in polled(question.ask, POLL_SECONDS, seconds, clock, sleep):
+        if last or (isinstance(answer, dict) and question.final(answer)):
             break
-        said = _say(_waiting_for(answer), said)
-        sleep(min(pause, left))
+        said = _say(question.args.command, _waiting_for(answer), said)
     if isinstance(answer, RankfoldError):
         raise answer
     return answer
@@ -219,8 +213,8 @@ def _waiting_for(answer: Answer | RankfoldError) -> str:
     return f"the run is {answer['state']}, the gate {answer['gate']}"
 
 
-def _say(what: str, said: str) -> str:
+def _say(command: str, what: str, said: str) -> str:
     """Tell what is waited for where that has changed; standard output is for the verdict."""
     if what != said:
-        print(f"rankfold gate: waiting: {what}", file=sys.stderr, flush=True)
+        print(f"rankfold {command}: waiting: {what}", file=sys.stderr, flush=True)
     return what

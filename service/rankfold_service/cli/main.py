@@ -37,6 +37,7 @@ HERE = "rankfold_service.cli"
 COMMANDS = {
     "serve": Command(f"{HERE}.serve:add_parser", "run the aggregator"),
     "gate": Command(f"{HERE}.gate:add_parser", "print the verdict on a run, and why"),
+    "watch": Command(f"{HERE}.watch:add_parser", "follow a run live"),
     "runs": Command(f"{HERE}.reads:add_runs", "list runs: state, attempts, last report, gate"),
     "totals": Command(f"{HERE}.reads:add_totals", "every key of a run, folded"),
     "ranks": Command(f"{HERE}.reads:add_ranks", "what each rank reported, and what is missing"),
@@ -67,10 +68,10 @@ examples:
   rankfold COMMAND --help                      explain one command
 
 exit codes:
-  0  done; of gate: pass
-  1  failed, or what is asked for is not known; of gate: fail or invalid
+  0  done; of gate and watch: pass
+  1  failed, or what is asked for is not known; of gate and watch: fail or invalid
   2  wrong usage, a setting that cannot be used, or a refused request
-  3  of gate only: incomplete, no data, or a run that is not known
+  3  of gate and watch only: incomplete, no data; of gate: a run that is not known
   4  no aggregator answers, or it cannot answer now
 
 environment:

@@ -316,7 +316,7 @@ class Script:
         return wait_for_verdict(question, seconds, self.clock, self.sleep)
 
 
-NAMED = {"project": "default", "run": "qwen3"}
+NAMED = {"command": "gate", "project": "default", "run": "qwen3"}
 
 
 def verdict(gate: str, state: str, **figures: Any) -> Answer:
