@@ -82,7 +82,13 @@ def add_series(group: argparse._ActionsContainer) -> None:
 
 
 def add_policy(group: argparse._ActionsContainer) -> None:
-    """Add what is tolerated."""
+    """Add what is tolerated of a run."""
+    add_thresholds(group)
+    _add_flag(group, "--allow-absent", "an iteration that no rank reported a series for is no gap")
+
+
+def add_thresholds(group: argparse._ActionsContainer) -> None:
+    """Add how much may differ."""
     group.add_argument(
         "--max-mismatch-count",
         type=options.count,
@@ -101,7 +107,6 @@ def add_policy(group: argparse._ActionsContainer) -> None:
         metavar="X",
         help="fail where a series has a larger mean difference",
     )
-    _add_flag(group, "--allow-absent", "an iteration that no rank reported a series for is no gap")
 
 
 def _add_flag(group: argparse._ActionsContainer, name: str, meaning: str) -> None:

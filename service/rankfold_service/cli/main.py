@@ -42,6 +42,7 @@ COMMANDS = {
     "totals": Command(f"{HERE}.reads:add_totals", "every key of a run, folded"),
     "ranks": Command(f"{HERE}.reads:add_ranks", "what each rank reported, and what is missing"),
     "worst": Command(f"{HERE}.reads:add_worst", "the worst tokens of a run, largest first"),
+    "compare": Command(f"{HERE}.compare:add_parser", "compare two dumps of log-probs offline"),
     "export": Command(f"{HERE}.export:add_parser", "iterations as CSV, JSON lines or Parquet"),
     "rules": Command(
         f"{HERE}.rules:add_parser", "print the rules in force, and what a key matches"
@@ -68,10 +69,10 @@ examples:
   rankfold COMMAND --help                      explain one command
 
 exit codes:
-  0  done; of gate and watch: pass
-  1  failed, or what is asked for is not known; of gate and watch: fail or invalid
+  0  done; of gate, watch and compare: pass
+  1  failed, or what is asked for is not known; of gate, watch and compare: fail or invalid
   2  wrong usage, a setting that cannot be used, or a refused request
-  3  of gate and watch only: incomplete, no data; of gate: a run that is not known
+  3  of these only: incomplete, no data; of gate: a run that is not known
   4  no aggregator answers, or it cannot answer now
 
 environment:

@@ -48,10 +48,10 @@ def test_main_help_names_every_command_and_exit_code(capsys: pytest.CaptureFixtu
     for line in ("examples:", "exit codes:", "  4  no aggregator answers", "environment:"):
         assert line in shown
     assert (
-        "  1  failed, or what is asked for is not known; of gate and watch: fail or invalid\n"
-        in shown
-    )
-    assert "  3  of gate and watch only: incomplete, no data; of gate: a run that is" in shown
+        "  1  failed, or what is asked for is not known; "
+        "of gate, watch and compare: fail or invalid\n"
+    ) in shown
+    assert "  3  of these only: incomplete, no data; of gate: a run that is" in shown
 
 
 def test_main_names_no_extra_that_the_readme_does_not() -> None:
@@ -69,7 +69,8 @@ def test_main_help_of_serve_says_when_runs_are_deleted(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    "name", ["serve", "gate", "watch", "runs", "totals", "ranks", "worst", "rules", "migrate"]
+    "name",
+    ["serve", "gate", "watch", "runs", "totals", "ranks", "worst", "compare", "rules", "migrate"],
 )
 def test_main_help_of_a_command_has_an_example_and_exit_codes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
