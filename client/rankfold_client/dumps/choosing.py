@@ -132,7 +132,8 @@ def _mask_name(a: Dump, b: Dump, wish: Wish, notes: list[str]) -> str | None:
 
 def _names(a: Dump, b: Dump, wish: Wish, mask: str | None) -> list[tuple[str, str, str]]:
     """Return of each comparison what it is called, and the names of the tensors in A and B."""
-    of_a, of_b = _candidates(a, mask), _candidates(b, mask)
+    elsewhere = wish.mask_dump is not None and wish.mask_dump.path not in (a.path, b.path)
+    of_a, of_b = (_candidates(dump, None if elsewhere else mask) for dump in (a, b))
     if wish.a_key is not None or wish.b_key is not None:
         left = _named(a, wish.a_key, "--a-key", of_a, wish.b_key)
         return [(left, left, _named(b, wish.b_key, "--b-key", of_b, wish.a_key))]
