@@ -78,6 +78,27 @@ def test_client_extra_brings_no_web_framework(wheel: Path, tmp_path: Path) -> No
     assert (folder / "rankfold_client" / "kernel.c").is_file()
 
 
+def test_compare_extra_brings_what_dumps_are_read_with(wheel: Path, tmp_path: Path) -> None:
+    """The program that the command runs reads each format with that extra alone."""
+    names = resolved(wheel, "compare")
+    assert {"torch", "numpy", "safetensors"} <= names
+    code = (
+        "import numpy, torch\n"
+        "from safetensors.torch import save_file\n"
+        "from rankfold_client.dumps.__main__ import main\n"
+        f"a, b, c = ({str(tmp_path)!r} + name for name in ('/a.npz', '/b.safetensors', '/c.pt'))\n"
+        "numpy.savez(a, x=numpy.zeros(3, 'f4'))\n"
+        "save_file({'x': torch.zeros(3)}, b)\n"
+        "torch.save({'x': torch.ones(3)}, c)\n"
+        "assert main([a, b]) == main([b, c]) == 0"
+    )
+    said = imported(environment(wheel, names, tmp_path), code)
+    assert [line["partials"]["count"] for line in map(json.loads, said.splitlines()[::2])] == [
+        [0],
+        [3],
+    ]
+
+
 def test_service_extra_brings_no_torch(wheel: Path, tmp_path: Path) -> None:
     """A service image gets the web stack, and the command starts without torch."""
     names = resolved(wheel, "service")

@@ -16,7 +16,7 @@ def read(path: Path) -> Dump:
     """Return what the file holds."""
     dump = Dump(path)
     # It stays open, as long as an entry can be asked for its tensor.
-    file = safe_open(path, framework="pt", device="cpu")
+    file: Any = safe_open(path, framework="pt", device="cpu")
     for name in file.keys():  # noqa: SIM118 - it is no mapping
         dump.add(name, Index(), _entry(file, name))
     return dump
