@@ -47,8 +47,10 @@ waits {GRACE_SECONDS:g} s for reports that are still on their way.
 A run that is not known yet is waited for, and so is, once it has answered, an aggregator that does
 not answer any more; lines on standard error say so.
 
-With --json each line is an object with the member "event": run, attempt, iteration, gate (the live
-verdict) and at the end verdict; its other members are the API's answer on it.
+With --json each line is an object with the member "event": run, iteration, gate (the live verdict)
+and at the end verdict, each with the API's answer on it; and attempt where the run was begun again,
+with the attempt's number, the first_iteration that is printed anew, and whether the run was deleted
+and is begun anew.
 
 examples:
   rankfold watch my-run
@@ -143,7 +145,6 @@ class Watch:
         self._series: list[str] = args.series or []
         self._strict = Question(api, args)
         self._live = Question(api, argparse.Namespace(**{**vars(args), "live": "true"}))
-        self._screen = Screen.of(sys.stdout)
 
     def look(self) -> Answer | None:
         """Print what is new; return the verdict once the run is over.
@@ -187,11 +188,12 @@ class Watch:
         return keys if 0 < len(keys) <= MOST_KEYS else None
 
     def _print(self, events: Iterable[Event]) -> None:
+        screen = Screen.of(sys.stdout)  # now: a window may have been drawn wider
         for event in events:
             if self._args.json:
                 line = json.dumps({"event": event.kind, **event.body}, allow_nan=False)
             else:
-                line = event_text(event, self._series, self._args.key, self._screen)
+                line = event_text(event, self._series, self._args.key, screen)
             print(line)
         sys.stdout.flush()
 
