@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from rankfold.facts import MAX_NAMES
 from rankfold_client.dumps.entries import Dump, DumpError, Entry, Index, Kind
 
 SHOWN = 10
@@ -92,16 +93,23 @@ def plan(a: Dump, b: Dump, wish: Wish) -> Plan:
     """
     made = Plan()
     mask = _mask_name(a, b, wish, made.notes)
-    names = _names(a, b, wish, mask)
+    elsewhere = wish.mask_dump is not None and wish.mask_dump.path not in (a.path, b.path)
+    own_mask = None if elsewhere else mask
+    names = _names(a, b, wish, own_mask)
+    if len(names) > MAX_NAMES:
+        raise DumpError(
+            f"{len(names)} names are more than the {MAX_NAMES} series that a run may have: "
+            "name some with --series, or dump lists of tensors"
+        )
     for series, of_a, of_b in names:
         if of_a != of_b:
             made.notes.append(f"{of_a!r} of {a.path} is compared with {of_b!r} of {b.path}")
         _add(made, series, Side(a, a.series.get(of_a, {})), Side(b, b.series.get(of_b, {})))
     if mask is not None:
-        where = [wish.mask_dump] if wish.mask_dump else _distinct(a, b)
-        made.pairs = [pair._replace(masks=_masks(where, mask, pair)) for pair in made.pairs]
+        holders = [wish.mask_dump] if wish.mask_dump else _distinct(a, b)
+        made.pairs = [pair._replace(masks=_masks(holders, mask, pair)) for pair in made.pairs]
     if not wish.names_tensors:
-        taken = {name for row in names for name in row[1:]} | {mask}
+        taken = {name for row in names for name in row[1:]} | {own_mask}
         made.notes += filter(None, (_left_out(dump, taken) for dump in _distinct(a, b)))
     return made
 
@@ -132,8 +140,7 @@ def _mask_name(a: Dump, b: Dump, wish: Wish, notes: list[str]) -> str | None:
 
 def _names(a: Dump, b: Dump, wish: Wish, mask: str | None) -> list[tuple[str, str, str]]:
     """Return of each comparison what it is called, and the names of the tensors in A and B."""
-    elsewhere = wish.mask_dump is not None and wish.mask_dump.path not in (a.path, b.path)
-    of_a, of_b = (_candidates(dump, None if elsewhere else mask) for dump in (a, b))
+    of_a, of_b = _candidates(a, mask), _candidates(b, mask)
     if wish.a_key is not None or wish.b_key is not None:
         left = _named(a, wish.a_key, "--a-key", of_a, wish.b_key)
         return [(left, left, _named(b, wish.b_key, "--b-key", of_b, wish.a_key))]
@@ -185,13 +192,13 @@ def _add(made: Plan, series: str, a: Side, b: Side) -> None:
         for index, entry in side.entries.items():
             if entry.kind is not Kind.FLOAT:
                 raise DumpError(
-                    f"{side.dump.path}: {series!r}{_where(index)} cannot be compared: it is "
+                    f"{side.dump.path}: {series!r}{where(index)} cannot be compared: it is "
                     f"{entry.what}; --series NAME compares only what it names"
                 )
     for one, other in ((a, b), (b, a)):
         only = sorted(one.entries.keys() - other.entries.keys())
         if only:
-            some = _listed(f"{series!r}{_where(index)}" for index in only)
+            some = _listed(f"{series!r}{where(index)}" for index in only)
             made.notes.append(f"only in {one.dump.path}: {some}")
     for index in sorted(a.entries.keys() & b.entries.keys()):
         made.pairs.append(Pair(series, index, a.source(index), b.source(index), []))
@@ -212,7 +219,7 @@ def _masks(dumps: Sequence[Dump], mask: str, pair: Pair) -> list[Source]:
     known = [(dump, dump.series.get(mask, {}).get(pair.at)) for dump in dumps]
     found = [Source(dump, entry) for dump, entry in known if entry is not None]
     if not found:
-        raise DumpError(f"{mask!r} has none for {pair.series!r}{_where(pair.at)}")
+        raise DumpError(f"{mask!r} has none for {pair.series!r}{where(pair.at)}")
     return found
 
 
@@ -237,7 +244,8 @@ def _listed(words: Iterable[str]) -> str:
     return ", ".join(known[:SHOWN]) + (f" and {more} more" if more > 0 else "")
 
 
-def _where(index: Index) -> str:
+def where(index: Index) -> str:
+    """Say where in lists a tensor is, or "" where that is nowhere else than the first place."""
     return "" if index == Index() else f" of iteration {index.iteration}, microbatch {index[1]}"
 
 

@@ -13,7 +13,7 @@ from rankfold.partial import Partial
 from rankfold_client.blocks import blocks
 from rankfold_client.checks import check_name
 from rankfold_client.compare import compare
-from rankfold_client.dumps.choosing import Pair, Plan, Source
+from rankfold_client.dumps.choosing import Pair, Plan, Source, where
 from rankfold_client.dumps.entries import Dump, DumpError
 from rankfold_client.dumps.opening import load
 from rankfold_client.items import commit_item, pack, partial_item
@@ -55,11 +55,10 @@ def _partial(pair: Pair) -> Partial:
         with torch.inference_mode():
             return compare(load(*pair.a), load(*pair.b), mask=_mask(pair.masks))
     except ValueError as error:
-        which = "" if pair.at == (0, 0) else " of iteration {}, microbatch {}".format(*pair.at)
         files = f"a is in {pair.a.dump.path}, b in {pair.b.dump.path}"
         if pair.masks:
             files += f", mask in {pair.masks[0].dump.path}"
-        raise DumpError(f"{pair.series!r}{which}: {error} ({files})") from error
+        raise DumpError(f"{pair.series!r}{where(pair.at)}: {error} ({files})") from error
 
 
 def _mask(sources: list[Source]) -> Tensor | None:

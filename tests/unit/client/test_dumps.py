@@ -251,6 +251,12 @@ def test_what_only_one_file_has_is_judged_and_told(
         ({"x": A}, {"x": A}, ["--a-key", "z"], "no tensor 'z': "),
         ({"x": A}, {"x": A}, ["--series", "z"], "no tensor 'z': "),
         ({"x": A}, {"x": A}, ["--mask", "z"], "no mask 'z': "),
+        (
+            dict.fromkeys(map(str, range(2001)), A),
+            {"0": A},
+            [],
+            "2001 names are more than the 2000",
+        ),
         ({"x": A, "mask": MASK}, {"x": A, "loss_mask": MASK}, [], "which mask is meant? Name it"),
         ({"x": A, "mask": MASK[0]}, {"x": A}, [], "mask (3,) and a (2, 3) differ in shape"),
         ({"x": A, "mask": MASK * 2}, {"x": A}, [], "mask must hold only 0 and 1, not 2"),
@@ -389,6 +395,33 @@ def test_old_and_unaligned_files_are_read(
     dump = open_dump(odd)
     assert load(dump, dump.series["x"][Index()]).data_ptr() % 4 == 0
     assert reported(Run(capfd, old, odd)) == figures(rf.compare(A, B))
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_mapped_dumps_take_no_memory(tmp_path: Path, suffix: str) -> None:
+    """What is read stays the file's, so that it may be larger than memory."""
+
+    def anonymous() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+    path = WRITERS[suffix](tmp_path / f"a{suffix}", {"x": torch.zeros(64, 1 << 17)})
+    before = anonymous()
+    dump = open_dump(path)
+    tensor = load(dump, dump.series["x"][Index()])
+    assert rf.compare(tensor, tensor).total == 64 << 17
+    assert anonymous() - before < tensor.nbytes / 4
+
+
+def test_a_mask_of_another_file_takes_no_name_from_these(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A lone tensor has one name in every file."""
+    a, b = (write_pt(tmp_path / f"{name}.pt", value) for name, value in (("a", A), ("b", B)))
+    mask = write_pt(tmp_path / "mask.pt", MASK)
+    run = Run(capfd, a, b, "--mask-file", mask)
+    assert (run.series, run.column("valid"), run.said) == (["tensor"], [5], "")
 
 
 def test_safetensors_of_other_dtypes_are_told_apart(tmp_path: Path) -> None:
