@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Protocol
 
 from rankfold.facts import Launch
@@ -20,6 +21,10 @@ class Reporter:
     last_report: float
     last_iteration: int | None = None
     dropped: int = 0
+
+
+# Read of every rank at every scrape.
+_LAST_REPORT, _DROPPED = attrgetter("last_report"), attrgetter("dropped")
 
 
 class Shelf(Protocol):
@@ -89,14 +94,13 @@ class Attempt:
     @property
     def last_report(self) -> float:
         """When the last report arrived, in seconds since the epoch."""
-        return max(
-            (r.last_report for r in self.reporters.values()), default=self.launch.first_report
-        )
+        times = map(_LAST_REPORT, self.reporters.values())
+        return max(times, default=self.launch.first_report)
 
     @property
     def dropped(self) -> int:
         """How many partials its ranks said that they gave up."""
-        return sum(r.dropped for r in self.reporters.values())
+        return sum(map(_DROPPED, self.reporters.values()))
 
     @property
     def wholly_superseded(self) -> bool:

@@ -90,17 +90,20 @@ def _failures(policy: Policy, evidence: Evidence) -> Iterator[str]:
         if fold.count > policy.max_mismatch_count:
             allowed = f", {policy.max_mismatch_count} allowed" if policy.max_mismatch_count else ""
             yield f"{name}: {fold.count} of {fold.valid} positions mismatch{allowed}"
-        limits = (
-            ("max", policy.max_diff_max, fold.max),
-            ("mean", policy.max_diff_mean, mean(fold.sum, fold.finite) if fold.finite else None),
-        )
-        for word, limit, value in limits:
-            if limit is None:
-                continue
+        for word, limit, value in _limited(policy, fold):
             if fold.nonfinite:
                 yield f"{name}: {fold.nonfinite} differences are not finite, {word} limit {limit}"
             elif value is not None and value > limit:
                 yield f"{name}: {word} difference {value} is over {limit}"
+
+
+def _limited(policy: Policy, fold: Fold) -> Iterator[tuple[str, float, float | None]]:
+    """Yield what the caller has set a limit to: its name, the limit and the value."""
+    if policy.max_diff_max is not None:
+        yield "max", policy.max_diff_max, fold.max
+    if policy.max_diff_mean is not None:
+        value = mean(fold.sum, fold.finite) if fold.finite else None
+        yield "mean", policy.max_diff_mean, value
 
 
 def _conflicts(evidence: Evidence) -> Iterator[str]:

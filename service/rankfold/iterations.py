@@ -45,6 +45,8 @@ class Iterations:
 
     def without(self, other: Iterations) -> Iterations:
         """Return a new set of the numbers that are not in another one."""
+        if self._first == other._first and self._last == other._last:
+            return Iterations()
         rest: list[list[int]] = []
         for first, last in self.runs():
             start = first

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from typing import Any, NamedTuple
 
 from rankfold.errors import InvalidRules
@@ -58,6 +58,10 @@ class Key(NamedTuple):
     value: float | int | None
     series: str | None
     fold: Fold | ScalarFold
+
+
+# What the class's own constructor does, in half the time: a scrape reads every key of every run.
+_key: Callable[[tuple[Any, ...]], Key] = partial(tuple.__new__, Key)
 
 
 DEFAULT_KEYS = (
@@ -187,11 +191,13 @@ class RuleSet:
             return None
         return self.scalars[sorted(matching, key=lambda p: p.specificity)[-1]]
 
-    def read_series(self, series: str, fold: Fold) -> Iterator[Key]:
-        """Yield each key of a series with its value."""
-        for name, rule, read, needs in self._readings(series):
-            if not needs or getattr(fold, needs) is not None:
-                yield Key(name, rule, read(fold), series, fold)
+    def read_series(self, series: str, fold: Fold) -> list[Key]:
+        """Return each key of a series with its value."""
+        return [
+            _key((name, rule, read(fold), series, fold))
+            for name, rule, read, needs in self._readings(series)
+            if not needs or getattr(fold, needs) is not None
+        ]
 
     @cached_property
     def _readings(self) -> Callable[[str], list[Reading]]:

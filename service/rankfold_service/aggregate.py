@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, TypeVar
@@ -17,7 +17,8 @@ from rankfold.reading import iterations
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
 from rankfold_service import present
-from rankfold_service.judge import Ages, Judge, Mark, Sight
+from rankfold_service.judge import Ages, Judge
+from rankfold_service.lines import Lines
 from rankfold_service.look import Lookout
 from rankfold_service.retention import Retention, forget
 from rankfold_service.store import Name, Store
@@ -69,10 +70,6 @@ class Aggregator:
             Unavailable: nothing was applied, and `answer` is not called.
         """
         self._writer.hand_over(report, answer)
-
-    def busy(self) -> bool:
-        """Say whether reports are taken, or calls answered, right now."""
-        return self._writer.busy
 
     async def finish(self, project: str, run: str, attempt: int) -> answers.FinishAnswer:
         """Mark an attempt finished; idempotent."""
@@ -210,14 +207,9 @@ class Aggregator:
             lambda store: self._judge.gate(store.run(project, run), selection, policy)
         )
 
-    async def look(self, known: Mapping[Name, Mark]) -> dict[Name, Sight]:
-        """Return the runs that the gauges show, by project and name, in order.
-
-        Args:
-            known: the marks of an earlier look; runs that are still as they were then come
-                without a snapshot.
-        """
-        return await self._lookout.look(known)
+    async def look(self) -> dict[Name, Lines]:
+        """Return the lines of the runs that the gauges show, by project and name, in order."""
+        return await self._lookout.look()
 
     @property
     def damaged(self) -> int:

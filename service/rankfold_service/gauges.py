@@ -7,7 +7,7 @@ an alert would sleep over it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -22,11 +22,14 @@ Number = float | int
 Sample = tuple[str, Number | None]
 ByRule = Mapping[Rule, list[Sample]]
 
+_GATES = [(gate.value, gate) for gate in Gate]
+
 
 class Figures(NamedTuple):
-    """A run's snapshot, and its keys by rule, read once for all families."""
+    """A run's snapshot, its series in order and its keys by rule, read once for all families."""
 
     run: RunSnapshot
+    series: list[tuple[str, Fold]]
     totals: ByRule
     newest: ByRule
 
@@ -49,7 +52,8 @@ class Family(NamedTuple):
 
 def figures(run: RunSnapshot) -> Figures:
     """Return what the families are read from."""
-    return Figures(run, _by_rule(run, run.totals), _by_rule(run, run.newest))
+    series = sorted(run.totals.series.items())
+    return Figures(run, series, _by_rule(run, run.totals), _by_rule(run, run.newest))
 
 
 def _by_rule(run: RunSnapshot, table: Table) -> ByRule:
@@ -67,16 +71,16 @@ def _newest(rule: Rule, of: Figures) -> Iterable[Sample]:
     return of.newest.get(rule, ())
 
 
-def _series(count: Callable[[Fold], int], of: Figures) -> Iterator[Sample]:
-    return ((name, count(fold)) for name, fold in sorted(of.run.totals.series.items()))
+def _series(count: Callable[[Fold], int], of: Figures) -> list[Sample]:
+    return [(name, count(fold)) for name, fold in of.series]
 
 
-def _run(value: Callable[[RunSnapshot], Number | None], of: Figures) -> Iterator[Sample]:
-    yield "", value(of.run)
+def _run(value: Callable[[RunSnapshot], Number | None], of: Figures) -> list[Sample]:
+    return [("", value(of.run))]
 
 
-def _gates(of: Figures) -> Iterator[Sample]:
-    return ((gate.value, of.run.gate is gate) for gate in Gate)
+def _gates(of: Figures) -> list[Sample]:
+    return [(name, int(gate is of.run.gate)) for name, gate in _GATES]
 
 
 _OF_RULE: Mapping[Rule, str] = {
@@ -129,7 +133,7 @@ _OF_RUN: Mapping[str, tuple[str, Callable[[RunSnapshot], Number | None]]] = {
         "When the last report of any rank arrived, in seconds since the epoch.",
         lambda run: run.last_report,
     ),
-    "rankfold_run_finished": ("1 once the run is finished, else 0.", lambda run: run.finished),
+    "rankfold_run_finished": ("1 once the run is finished, else 0.", lambda run: int(run.finished)),
 }
 
 FAMILIES: tuple[Family, ...] = (

@@ -41,9 +41,8 @@ class Mark(NamedTuple):
     last_report: float
 
 
-@dataclass(frozen=True, slots=True)
-class RunSnapshot:
-    """A run as the gauges show it; what is kept of its folds never changes, so any thread reads it.
+class RunSnapshot(NamedTuple):
+    """A run as the gauges show it, to be read before another report is taken.
 
     Attributes:
         project: the run's project.
@@ -78,13 +77,6 @@ class RunSnapshot:
     finished: bool
     conflicts: int
     gate: Gate
-
-
-class Sight(NamedTuple):
-    """A run that the gauges show; without a snapshot where that is the one of before."""
-
-    mark: Mark
-    snapshot: RunSnapshot | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,18 +199,6 @@ class Judge:
             "worst": list(islice(present.worst(evidence.series), SHOWN_WORST)),
         }
 
-    def look(self, ledger: Ledger, known: Mark | None) -> Sight | None:
-        """Return what the gauges show of a run, or None where they no longer do.
-
-        Args:
-            ledger: of the run.
-            known: of an earlier look; a run that is still as it was then costs next to nothing.
-        """
-        mark = self.mark(ledger)
-        if not self.shown(mark):
-            return None
-        return Sight(mark, None if mark == known else self._snapshot(ledger, mark))
-
     def mark(self, ledger: Ledger) -> Mark:
         """Return what a snapshot of a run would be taken of."""
         return self.again(Mark(ledger.version, "running", ledger.finished, ledger.last_report))
@@ -227,18 +207,20 @@ class Judge:
         """Return the mark of a run that has not changed, but for what time changes."""
         return mark._replace(state=self.state(mark))
 
-    def snapshot(self, ledger: Ledger) -> RunSnapshot:
-        """Return a run as the gauges show it."""
-        return self._snapshot(ledger, self.mark(ledger))
+    def snapshot(self, ledger: Ledger, mark: Mark) -> RunSnapshot:
+        """Return a run as the gauges show it.
 
-    def _snapshot(self, ledger: Ledger, mark: Mark) -> RunSnapshot:
+        Args:
+            ledger: of the run.
+            mark: of it as it is now.
+        """
         verdict, evidence = self._live(ledger, mark.state)
         newest = newest_complete(ledger)
         return RunSnapshot(
             project=ledger.project,
             run=ledger.run,
             rules=ledger.facts.rules,
-            bindings=dict(ledger.facts.bindings),
+            bindings=ledger.facts.bindings,
             totals=ledger.totals("all"),
             newest=newest.table if newest else Table(),
             iteration=present.last_iteration(ledger),

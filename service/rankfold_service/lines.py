@@ -8,19 +8,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from rankfold_service.gauges import FAMILIES, Family, Number, Sample, figures
+from rankfold_service.gauges import FAMILIES, Family, Sample, figures
 from rankfold_service.judge import RunSnapshot
 
 # A run's lines, by family in the order of `FAMILIES`.
 Lines = tuple[bytes, ...]
 
-_SPELLED = {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN", "True": "1", "False": "0"}
+_SPELLED = {" inf\n": " +Inf\n", " -inf\n": " -Inf\n", " nan\n": " NaN\n"}
 
 
-def number(value: Number) -> str:
-    """Return a value as a scrape writes it: a float in its shortest form, an integer exactly."""
-    text = repr(value)
-    return _SPELLED.get(text, text)
+def spelled(lines: str) -> str:
+    """Return lines that end in Python's numbers with those that are not finite as a scrape's."""
+    if "inf\n" in lines or "nan\n" in lines:
+        # A line break ends a line and is nowhere else: in a label it is escaped.
+        for ours, theirs in _SPELLED.items():
+            lines = lines.replace(ours, theirs)
+    return lines
 
 
 @lru_cache(maxsize=8192)
@@ -41,13 +44,14 @@ def run_lines(run: RunSnapshot) -> Lines:
 
 
 def _lines(family: Family, labels: str, samples: Iterable[Sample]) -> bytes:
+    """Return a family's lines: floats in their shortest form, integers exactly."""
     start = f"{family.name}{labels}"
     if family.label:
         start = f'{start},{family.label}="'
-        lines = [f'{start}{escaped(at)}"}} {number(v)}\n' for at, v in samples if v is not None]
+        lines = [f'{start}{escaped(at)}"}} {v!r}\n' for at, v in samples if v is not None]
     else:
-        lines = [f"{start}}} {number(v)}\n" for _, v in samples if v is not None]
-    return "".join(lines).encode()
+        lines = [f"{start}}} {v!r}\n" for _, v in samples if v is not None]
+    return spelled("".join(lines)).encode()
 
 
 def document(runs: Iterable[Lines]) -> bytes:

@@ -1,4 +1,4 @@
-"""Looks at all runs for the gauges: reads those that changed, a few at a time."""
+"""Looks at all runs for the gauges: writes the lines of those that changed, a few at a time."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from itertools import islice
 from typing import NamedTuple
 
 from rankfold.errors import NotFound, StoreDamaged
-from rankfold_service.judge import Judge, Mark, Sight
+from rankfold_service.judge import Judge, Mark
+from rankfold_service.lines import Lines, run_lines
 from rankfold_service.store import Name, Store
 from rankfold_service.writer import Writer
 
 # For how long a look at the runs keeps the writer from taking reports ...
-LOOK_SECONDS = 0.002
+LOOK_SECONDS = 0.004
 # ... and how many it reads at once where the store is elsewhere. What that took, it may take
 # again to look at them.
 READ_AT_ONCE = 8
@@ -24,10 +25,14 @@ _log = logging.getLogger("rankfold.look")
 
 
 class _Seen(NamedTuple):
-    """A run as it was when it was read last, shown or not: the store's version, and its mark."""
+    """A run as it was when it was read last: the store's version, its mark and its lines.
+
+    It has no lines where the gauges no longer show it.
+    """
 
     version: Hashable
     mark: Mark
+    lines: Lines | None
 
 
 class Lookout:
@@ -47,62 +52,57 @@ class Lookout:
         self._seen: dict[Name, _Seen] = {}
         self.damaged = 0
 
-    async def look(self, known: Mapping[Name, Mark]) -> dict[Name, Sight]:
-        """Return the runs that are shown, by project and name, in order.
+    async def look(self) -> dict[Name, Lines]:
+        """Return the lines of the runs that are shown, by project and name, in order.
 
         Each run is of one moment, but reports are taken between one few of them and the next:
         however many runs there are, no report waits for all of them. What is damaged is left
         out.
-
-        Args:
-            known: the marks of an earlier look; runs that are still as they were then come
-                without a snapshot.
         """
         versions = await self._writer.call(lambda store: store.versions())
-        look = _Look(self._judge, known, versions, self._seen)
+        look = _Look(self._judge, versions, self._seen)
         while await self._writer.call(look.go_on):
             pass
         for error in look.damaged:
             _log.warning("a run is left out of the gauges: %s", error)
         self._seen, self.damaged = look.seen, len(look.damaged)
-        return {name: look.found[name] for name in versions if name in look.found}
+        seen = ((name, look.seen[name]) for name in versions if name in look.seen)
+        return {name: run.lines for name, run in seen if run.lines is not None}
 
 
 class _Look:
     """One look at all runs.
 
+    Lines are written in the writer's own turns: a second thread beside it would take as much of
+    the interpreter, and make each call of the writer that gives it away wait to get it back.
+
     Args:
         judge: says what the gauges show.
-        known: the marks that whoever looks has.
         versions: of every run.
         seen: what an earlier look has seen.
     """
 
     def __init__(
-        self,
-        judge: Judge,
-        known: Mapping[Name, Mark],
-        versions: Mapping[Name, Hashable],
-        seen: Mapping[Name, _Seen],
+        self, judge: Judge, versions: Mapping[Name, Hashable], seen: Mapping[Name, _Seen]
     ) -> None:
         self._judge = judge
-        self._known = known
         self._versions = versions
-        self.seen = {n: s for n, s in seen.items() if versions.get(n) == s.version}
-        self.found: dict[Name, Sight] = {}
+        self.seen: dict[Name, _Seen] = {}
         self.damaged: list[StoreDamaged] = []
-        self._rest = deque(name for name in versions if not self._is_as_it_was(name))
+        self._rest: deque[Name] = deque()
+        for name, version in versions.items():
+            known = seen.get(name)
+            if known is None or known.version != version or not self._keep(name, known):
+                self._rest.append(name)
 
-    def _is_as_it_was(self, name: Name) -> bool:
-        """Whether a run need not be read."""
-        if name not in self.seen:
-            return False
-        mark = self._judge.again(self.seen[name].mark)
+    def _keep(self, name: Name, known: _Seen) -> bool:
+        """Keep what is known of a run that the store has not changed, unless time has."""
+        mark = self._judge.again(known.mark)
         if not self._judge.shown(mark):
-            return True
-        if mark != self._known.get(name):
+            known = known._replace(lines=None)
+        elif mark != known.mark or known.lines is None:
             return False
-        self.found[name] = Sight(mark, None)
+        self.seen[name] = known
         return True
 
     def go_on(self, store: Store) -> bool:
@@ -121,12 +121,12 @@ class _Look:
     def _read(self, store: Store, name: Name) -> None:
         try:
             ledger = store.run(*name)
+            mark = self._judge.mark(ledger)
+            shown = self._judge.shown(mark)
+            lines = run_lines(self._judge.snapshot(ledger, mark)) if shown else None
             # What changes after the version was read is another version.
-            self.seen[name] = _Seen(self._versions[name], self._judge.mark(ledger))
-            if sight := self._judge.look(ledger, self._known.get(name)):
-                self.found[name] = sight
+            self.seen[name] = _Seen(self._versions[name], mark, lines)
         except NotFound:
             pass  # deleted since its name was read
         except StoreDamaged as error:
-            self.seen.pop(name, None)
             self.damaged.append(error)

@@ -82,11 +82,6 @@ class Writer:
         return len(self._gathered)
 
     @property
-    def busy(self) -> bool:
-        """Whether anything waits, or is being done."""
-        return self._going or self._busy_since is not None
-
-    @property
     def closing(self) -> bool:
         """Whether new work is refused because the end has begun."""
         return self._closing

@@ -42,7 +42,7 @@ from rankfold_service.store.opening import open_store
 
 RUNS = 1_000
 RANKS = 8
-SERIES = ("training/rollout_logprobs", "training/reference_logprobs")
+SERIES = tuple(f"training/{name}_logprobs" for name in ("rollout", "reference", "old"))
 MICROBATCHES = 4
 BATCH = MICROBATCHES * len(SERIES)
 VALID = 4096

@@ -29,7 +29,7 @@ def about(ledger: Ledger) -> dict[str, Any]:
     ends = Selection(first=1, last=4)
     return {
         "run": judge.run(ledger),
-        "gauges": run_lines(judge.snapshot(ledger)),
+        "gauges": run_lines(judge.snapshot(ledger, judge.mark(ledger))),
         "gates": [
             judge.gate(ledger, Selection(attempts=attempts), policy)
             for attempts in chosen

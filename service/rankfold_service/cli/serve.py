@@ -115,7 +115,7 @@ def assembled(settings: Settings) -> Iterator[tuple[FastLane, Tidy]]:
     retention = Retention(settings.retain_age, settings.retain_bytes)
     aggregator = Aggregator(writer, rules, ages(settings), retention, time.time)
     telemetry.watch_damaged(lambda: aggregator.damaged)
-    exposition = Exposition(aggregator.look, telemetry, settings.scrape_cache, aggregator.busy)
+    exposition = Exposition(aggregator.look, telemetry, settings.scrape_cache)
     writer.start()
     try:
         parts = Parts(aggregator, exposition, telemetry, tokens, settings)

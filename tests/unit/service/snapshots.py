@@ -76,4 +76,5 @@ def tell(
 
 def snapshot_of(ledger: Ledger) -> RunSnapshot:
     """Return a ledger's snapshot for a scrape, taken when its last report arrived."""
-    return Judge(Ages(), lambda: ledger.last_report).snapshot(ledger)
+    judge = Judge(Ages(), lambda: ledger.last_report)
+    return judge.snapshot(ledger, judge.mark(ledger))

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Callable, ItemsView, Iterable, Mapping
-from dataclasses import replace
-from itertools import count
+from collections.abc import Callable, Iterable, Mapping, ValuesView
 
 import pytest
 from hypothesis import given
@@ -23,10 +21,10 @@ from rankfold.gate import Gate
 from rankfold.ledger import Ledger
 from rankfold.names import name_fault
 from rankfold.rules import Rule, RuleSet
-from rankfold_service import exposition as expositions
 from rankfold_service.exposition import OPENMETRICS, TEXT, Exposition, negotiate
 from rankfold_service.gauges import FAMILIES
-from rankfold_service.judge import Mark, RunSnapshot, Sight
+from rankfold_service.judge import RunSnapshot
+from rankfold_service.lines import Lines, run_lines
 from rankfold_service.store import Name
 from rankfold_service.telemetry import Telemetry
 from support.gauges import Gauges
@@ -45,36 +43,22 @@ both_formats = pytest.mark.parametrize("form", FORMATS)
 
 
 class Runs:
-    """A source of sights that notes how it was asked, and fails when it is told to."""
+    """A source of lines that counts how often it was asked, and fails when it is told to."""
 
     def __init__(self, *runs: RunSnapshot) -> None:
-        self.asked: list[list[Name]] = []
+        self.asked = 0
         self.failure: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
-        self.sights: dict[Name, Sight] = {}
-        self._versions = count()
-        self.show(*runs)
+        self.lines = {(run.project, run.run): run_lines(run) for run in runs}
 
-    def show(self, *runs: RunSnapshot) -> None:
-        """Show these runs from now on, each as one that has changed."""
-        self.sights = {
-            (run.project, run.run): Sight(
-                Mark(next(self._versions), "running", run.finished, run.last_report), run
-            )
-            for run in runs
-        }
-
-    async def __call__(self, known: Mapping[Name, Mark]) -> Mapping[Name, Sight]:
-        """Return the runs once the gate is open, without a snapshot where one is known."""
-        self.asked.append(list(known))
+    async def __call__(self) -> Mapping[Name, Lines]:
+        """Return the lines of the runs once the gate is open."""
+        self.asked += 1
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure
-        return {
-            name: Sight(sight.mark, None) if known.get(name) == sight.mark else sight
-            for name, sight in self.sights.items()
-        }
+        return self.lines
 
 
 class Clock:
@@ -335,7 +319,7 @@ def test_gate_is_one_for_one_status(verdict: Gate) -> None:
     """Exactly the live verdict is 1."""
     ledger = new_ledger()
     tell(ledger, compared())
-    found = of_runs(replace(snapshot_of(ledger), gate=verdict))
+    found = of_runs(snapshot_of(ledger)._replace(gate=verdict))
     assert only(found, "rankfold_gate") == gate(verdict)
 
 
@@ -380,7 +364,7 @@ def test_render_escapes_newlines(form: str) -> None:
     """No name may hold a line break, but if one did, it would not break the scrape."""
     ledger = new_ledger()
     tell(ledger)
-    text = scrape(form, replace(snapshot_of(ledger), run="two\nlines"))
+    text = scrape(form, snapshot_of(ledger)._replace(run="two\nlines"))
     assert 'rankfold_conflicts{project="default",run="two\\nlines"} 0\n' in text
 
 
@@ -476,7 +460,7 @@ def test_render_is_shared_until_it_is_old() -> None:
         for step, form in ((0.0, "text"), (1.9, "text"), (0.0, "openmetrics"), (0.1, "text")):
             clock.now += step
             await exposition.render(ACCEPTS[form])
-            asked.append(len(runs.asked))
+            asked.append(runs.asked)
         return asked
 
     assert asyncio.run(scenario()) == [1, 1, 2, 3]
@@ -490,7 +474,7 @@ def test_render_without_a_cache_takes_a_snapshot_each_time() -> None:
         exposition = Exposition(runs, Telemetry(), cache_seconds=0.0, clock=Clock())
         for _ in range(3):
             await exposition.render(None)
-        return len(runs.asked)
+        return runs.asked
 
     assert asyncio.run(scenario()) == 3
 
@@ -502,24 +486,11 @@ def test_concurrent_renders_share_one_snapshot() -> None:
         runs = Runs(snapshot_of(busy_ledger()))
         exposition = Exposition(runs, Telemetry(), cache_seconds=0.0)
         answers = await asyncio.gather(*(exposition.render(None) for _ in range(5)))
-        return len(runs.asked), set(answers)
+        return runs.asked, set(answers)
 
     asked, answers = asyncio.run(scenario())
     assert asked == 1
     assert len(answers) == 1
-
-
-@pytest.mark.parametrize("busy", [True, False])
-def test_lines_let_reports_through_while_some_are_taken(
-    busy: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whoever writes lines rests between runs while the writer is busy, and only then."""
-    rests: list[float] = []
-    monkeypatch.setattr(expositions, "TURN_SECONDS", -1.0)
-    monkeypatch.setattr(expositions.time, "sleep", rests.append)
-    runs = Runs(snapshot_of(busy_ledger()))
-    asyncio.run(Exposition(runs, Telemetry(), busy=lambda: busy).render(None))
-    assert rests == [expositions.REST_SECONDS] * busy
 
 
 def test_a_failed_snapshot_fails_its_scrapers_and_is_forgotten() -> None:
@@ -541,24 +512,6 @@ def test_a_failed_snapshot_fails_its_scrapers_and_is_forgotten() -> None:
     assert b"rankfold_gate" in body
 
 
-def test_a_failure_to_write_a_format_is_not_kept() -> None:
-    """A label value that cannot be encoded fails its scrape, and no later one."""
-
-    async def scenario() -> bytes:
-        ledger = new_ledger()
-        tell(ledger)
-        good = snapshot_of(ledger)
-        runs = Runs(replace(good, run="\ud800"))
-        exposition = Exposition(runs, Telemetry())
-        with pytest.raises(UnicodeEncodeError):
-            await exposition.render(None)
-        runs.show(good)
-        body, _ = await exposition.render(None)
-        return body
-
-    assert b'run="r1"' in asyncio.run(scenario())
-
-
 def test_a_scraper_that_hangs_up_leaves_the_others_their_rendering() -> None:
     """Cancelling the one that began it does not cancel it for those who joined."""
 
@@ -575,73 +528,33 @@ def test_a_scraper_that_hangs_up_leaves_the_others_their_rendering() -> None:
             await first
         runs.gate.set()
         body, _ = await second
-        return body, len(runs.asked)
+        return body, runs.asked
 
     body, asked = asyncio.run(scenario())
     assert b"rankfold_gate" in body
     assert asked == 1
 
 
-class Watched(dict[Name, Sight]):
-    """Runs that note from which threads they are read."""
+class Watched(dict[Name, Lines]):
+    """Lines that note from which threads they are read."""
 
-    def __init__(self, sights: Mapping[Name, Sight]) -> None:
-        super().__init__(sights)
+    def __init__(self, lines: Mapping[Name, Lines]) -> None:
+        super().__init__(lines)
         self.threads: set[int] = set()
 
-    def items(self) -> ItemsView[Name, Sight]:
+    def values(self) -> ValuesView[Lines]:  # type: ignore[override]  # the base's is its own
         """Note the reading thread."""
         self.threads.add(threading.get_ident())
-        return super().items()
+        return super().values()
 
 
 def test_render_writes_off_the_event_loop() -> None:
-    """The loop goes on taking reports while a large scrape is written."""
-    watched = Watched(Runs(snapshot_of(busy_ledger())).sights)
+    """The loop goes on taking reports while a large scrape is put together."""
+    watched = Watched(Runs(snapshot_of(busy_ledger())).lines)
 
-    async def look(_: Mapping[Name, Mark]) -> Mapping[Name, Sight]:
+    async def look() -> Mapping[Name, Lines]:
         return watched
 
     asyncio.run(Exposition(look, Telemetry()).render(None))
     assert len(watched.threads) == 1
     assert threading.get_ident() not in watched.threads
-
-
-def test_render_keeps_the_lines_of_runs_that_did_not_change() -> None:
-    """A run is asked for again by its mark; only what changed is written anew."""
-    first, second = (snapshot_of(busy_ledger()) for _ in range(2))
-    second = replace(second, run="r2")
-
-    async def scenario() -> tuple[list[bytes], list[list[Name]]]:
-        runs = Runs(first, second)
-        exposition = Exposition(runs, Telemetry(), cache_seconds=0.0)
-        bodies = [(await exposition.render(None))[0] for _ in range(2)]
-        changed = Sight(Mark(99, "running", False, 0.0), replace(first, conflicts=7))
-        runs.sights["default", "r1"] = changed
-        bodies.append((await exposition.render(None))[0])
-        return bodies, runs.asked
-
-    bodies, asked = asyncio.run(scenario())
-    both = [("default", "r1"), ("default", "r2")]
-    assert asked == [[], both, both]
-    assert bodies[0] == bodies[1]
-    conflicts = [only(values("text", b.decode()), "rankfold_conflicts") for b in bodies[1:]]
-    one, other = (("rankfold_conflicts", *name) for name in both)
-    assert conflicts == [{one: 0, other: 0}, {one: 7, other: 0}]
-
-
-def test_render_forgets_runs_that_left() -> None:
-    """A run that is no longer shown is in no later scrape, and nothing is kept of it."""
-
-    async def scenario() -> tuple[bytes, list[list[Name]]]:
-        runs = Runs(snapshot_of(busy_ledger()))
-        exposition = Exposition(runs, Telemetry(), cache_seconds=0.0)
-        await exposition.render(None)
-        runs.show()
-        await exposition.render(None)
-        body, _ = await exposition.render(None)
-        return body, runs.asked
-
-    body, asked = asyncio.run(scenario())
-    assert b"r1" not in body
-    assert asked == [[], [("default", "r1")], []]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable
 
@@ -15,8 +16,9 @@ from rankfold.rules import RuleSet
 from rankfold.wire import Report
 from rankfold_service import look as looks
 from rankfold_service.aggregate import Aggregator
-from rankfold_service.judge import Ages, Judge, Sight
-from rankfold_service.lines import run_lines
+from rankfold_service.judge import Ages, Judge
+from rankfold_service.lines import Lines, run_lines
+from rankfold_service.look import Lookout
 from rankfold_service.retention import Retention
 from rankfold_service.store import Arrival
 from rankfold_service.store.memory import MemoryStore
@@ -43,15 +45,66 @@ def begun() -> Ledger:
     return ledger
 
 
-def test_look_at_an_unchanged_run_has_no_snapshot() -> None:
-    """The mark of an earlier look saves making the snapshot again."""
-    ledger, judge = begun(), Judge(AGES, Clock())
-    first = judge.look(ledger, None)
+class Counted(MemoryStore):
+    """A store that notes which run is read, and may do something before it."""
+
+    def __init__(self) -> None:
+        super().__init__(RuleSet())
+        self.read: list[str] = []
+        self.before: Callable[[str], None] = lambda run: None
+
+    def run(self, project: str, run: str) -> Ledger:
+        """Return a run, after what was to be done."""
+        self.read.append(run)
+        self.before(run)
+        return super().run(project, run)
+
+
+def lines_seen(
+    store: MemoryStore, clock: Clock, *changes: Callable[[], object]
+) -> list[Lines | None]:
+    """Return the lines of the only run at first and after each change, None where it left."""
+    writer = Writer(store)
+    lookout = Lookout(writer, Judge(AGES, clock))
+
+    async def look() -> list[Lines | None]:
+        writer.start()
+        try:
+            seen = [await lookout.look()]
+            for change in changes:
+                change()
+                seen.append(await lookout.look())
+        finally:
+            writer.close()
+        return [next(iter(lines.values()), None) for lines in seen]
+
+    return asyncio.run(look())
+
+
+def expected(ledger: Ledger, clock: Clock) -> Lines:
+    """Return the lines of a run as it is now."""
+    judge = Judge(AGES, clock)
+    return run_lines(judge.snapshot(ledger, judge.mark(ledger)))
+
+
+def holding(ledger: Ledger) -> Counted:
+    """Return a store that has one run."""
+    store = Counted()
+    store.ledgers[ledger.project, ledger.run] = ledger
+    return store
+
+
+def test_look_at_an_unchanged_run_gives_the_lines_of_before() -> None:
+    """It is neither read nor written again, though time goes on."""
+    store, clock = holding(begun()), Clock()
+
+    def wait() -> None:
+        clock.now += 1
+
+    first, second = lines_seen(store, clock, wait)
     assert first is not None
-    assert first.snapshot is not None
-    again = judge.look(ledger, first.mark)
-    assert again is not None
-    assert again == (first.mark, None)
+    assert first is second
+    assert len(store.read) == 1
 
 
 @pytest.mark.parametrize(
@@ -66,71 +119,61 @@ def test_look_at_an_unchanged_run_has_no_snapshot() -> None:
     ids=["partial", "duplicate", "commit", "attempt", "finish"],
 )
 def test_look_sees_every_change(change: Callable[[Ledger], None]) -> None:
-    """Whatever is taken into the books makes a new snapshot, though the clock stands still."""
-    ledger, judge = begun(), Judge(AGES, Clock())
-    first = judge.look(ledger, None)
-    assert first is not None
-    change(ledger)
-    second = judge.look(ledger, first.mark)
-    assert second is not None
-    assert second.snapshot is not None
-    assert run_lines(second.snapshot) == run_lines(judge.snapshot(ledger))
+    """Whatever is taken into the books is written anew, though the clock stands still."""
+    ledger, clock = begun(), Clock()
+    first, second = lines_seen(holding(ledger), clock, lambda: change(ledger))
+    assert second is not first
+    assert second == expected(ledger, clock)
 
 
 def test_look_sees_another_ledger_of_the_same_run() -> None:
     """A run that was deleted and began anew is another, however alike it is."""
-    judge = Judge(AGES, Clock())
-    first = judge.look(begun(), None)
-    assert first is not None
-    second = judge.look(begun(), first.mark)
-    assert second is not None
-    assert second.snapshot is not None
+    store, clock = holding(begun()), Clock()
+    first, second = lines_seen(store, clock, lambda: store.ledgers.update(holding(begun()).ledgers))
+    assert first == second
+    assert first is not second
 
 
 def test_look_sees_that_a_silent_run_became_stale() -> None:
     """Time alone changes the live verdict: nothing is in progress any more."""
-    clock = Clock()
-    ledger, judge = begun(), Judge(AGES, clock)
-    first = judge.look(ledger, None)
-    assert first is not None
-    assert first.snapshot is not None
-    clock.now += AGES.stale + 1
-    second = judge.look(ledger, first.mark)
-    assert second is not None
-    assert second.snapshot is not None
-    assert (first.snapshot.gate, second.snapshot.gate) == (Gate.NO_DATA, Gate.INCOMPLETE)
+    ledger, clock = begun(), Clock()
+
+    def wait() -> None:
+        clock.now += AGES.stale + 1
+
+    both = lines_seen(holding(ledger), clock, wait)
+    words = [verdict(lines) for lines in both if lines is not None]
+    assert words == [Gate.NO_DATA, Gate.INCOMPLETE]
+
+
+def verdict(lines: Lines) -> str:
+    """Return the status that is 1 among a run's lines."""
+    (status,) = re.findall(r'^rankfold_gate{.*status="(\w+)"} 1$', b"".join(lines).decode(), re.M)
+    return str(status)
 
 
 @pytest.mark.parametrize(
     ("finished", "limit"), [(True, AGES.leave_finished), (False, AGES.leave_stale)]
 )
 def test_look_no_longer_shows_what_has_left(finished: bool, limit: float) -> None:
-    """A run leaves after its time, known or not, and its books stay as they are."""
-    clock = Clock()
-    ledger, judge = begun(), Judge(AGES, clock)
+    """A run leaves after its time, comes back if it reports, and is not read in between."""
+    ledger, clock = begun(), Clock()
+    store = holding(ledger)
     if finished:
         ledger.finish(0)
     clock.now += limit
-    shown = judge.look(ledger, None)
+
+    def wait() -> None:
+        clock.now += 1
+
+    def report() -> None:
+        tell(ledger, compared(), rank=1, now=clock.now)
+
+    shown, gone, still_gone, back = lines_seen(store, clock, wait, wait, report)
     assert shown is not None
-    clock.now += 1
-    assert judge.look(ledger, None) is None
-    assert judge.look(ledger, shown.mark) is None
-
-
-class Counted(MemoryStore):
-    """A store that notes which run is read, and may do something before it."""
-
-    def __init__(self) -> None:
-        super().__init__(RuleSet())
-        self.read: list[str] = []
-        self.before: Callable[[str], None] = lambda run: None
-
-    def run(self, project: str, run: str) -> Ledger:
-        """Return a run, after what was to be done."""
-        self.read.append(run)
-        self.before(run)
-        return super().run(project, run)
+    assert (gone, still_gone) == (None, None)
+    assert back == expected(ledger, clock)
+    assert len(store.read) == 2
 
 
 def looking(
@@ -154,7 +197,7 @@ def looking(
 
 async def names_seen(aggregator: Aggregator) -> list[str]:
     """Return the names of the runs that the gauges show."""
-    return [run for _, run in await aggregator.look({})]
+    return [run for _, run in await aggregator.look()]
 
 
 def test_look_returns_runs_in_order() -> None:
@@ -170,16 +213,15 @@ def test_look_leaves_out_a_run_that_was_deleted_meanwhile() -> None:
 
 
 def test_look_reads_only_what_has_changed() -> None:
-    """A run that is as it was is not read again, shown or not; its mark tells so."""
+    """A run that is as it was is not read again, shown or not."""
     store = Counted()
 
     async def look(aggregator: Aggregator) -> object:
-        first = await aggregator.look({})
-        marks = {name: sight.mark for name, sight in first.items()}
-        again = await aggregator.look(marks)
-        assert again == {name: Sight(mark, None) for name, mark in marks.items()}
+        first = await aggregator.look()
+        assert await aggregator.look() == first
         await aggregator.ingest(Report("b", 1))
-        return [bool(sight.snapshot) for sight in (await aggregator.look(marks)).values()]
+        third = await aggregator.look()
+        return [third[name] is not first[name] for name in third]
 
     store.ingest([Arrival(Report("silent", 0), time.time() - 10 * Ages().leave_stale)])
     assert looking(store, look, "a", "b") == [False, True]
@@ -191,7 +233,7 @@ def test_look_leaves_out_what_is_damaged(caplog: pytest.LogCaptureFixture) -> No
     store = Counted()
 
     def before(run: str) -> None:
-        if run == "b" and len(store.read) < 5:
+        if run == "b" and len(store.read) < 4:
             raise StoreDamaged("it is damaged")
 
     async def look(aggregator: Aggregator) -> object:
@@ -220,9 +262,10 @@ def test_reports_are_taken_between_two_runs_of_a_look(monkeypatch: pytest.Monkey
                 loop.call_soon_threadsafe(tell_b)
 
         store.before = before
-        sights = await aggregator.look({})
+        lines = await aggregator.look()
         await told[0]
-        snapshot = sights["default", "b"].snapshot
-        return snapshot and snapshot.ranks_reporting
+        return b"".join(lines["default", "b"])
 
-    assert looking(store, look, "a", "b") == 2
+    written = looking(store, look, "a", "b")
+    assert isinstance(written, bytes)
+    assert b'rankfold_run_ranks_reporting{project="default",run="b"} 2\n' in written

@@ -112,7 +112,7 @@ def test_run_goes_through_its_life(silence: float, finished: bool, state: str, s
     judge = Judge(Ages(), lambda: silence)
     ledger = store.run("default", "run")
     assert (judge.state(ledger), judge.shown(ledger)) == (state, shown)
-    before = judge.snapshot(ledger).totals.series
+    before = ledger.totals("all").series
     store.ingest([Arrival(report(run="run"), silence)])
     assert judge.shown(ledger)
-    assert judge.snapshot(ledger).totals.series == before
+    assert ledger.totals("all").series == before

@@ -69,28 +69,6 @@ async def taken(writer: Writer) -> None:
         await asyncio.sleep(0)
 
 
-def test_writer_is_busy_while_anything_waits_or_is_done() -> None:
-    """From the moment at which a report is handed over until nothing is left to do."""
-    store = GatedStore()
-
-    async def scenario(writer: Writer) -> list[bool]:
-        seen = [writer.busy]
-        store.gate.clear()
-        task = asyncio.create_task(writer.submit(report()))
-        await asyncio.sleep(0)
-        seen.append(writer.busy)
-        await taken(writer)
-        seen.append(writer.busy)
-        store.gate.set()
-        await task
-        while writer.busy:
-            await asyncio.sleep(0)
-        return seen
-
-    with running(store) as writer:
-        assert asyncio.run(scenario(writer)) == [False, True, True]
-
-
 def test_writer_shares_one_commit_among_waiting_reports() -> None:
     """While one commit is under way, all that arrives goes into the next one."""
     store = GatedStore()
