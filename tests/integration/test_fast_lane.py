@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import socket
 import time
 from pathlib import Path
@@ -12,46 +11,11 @@ from typing import Any
 import pytest
 
 from rankfold_service.cli.protocol import WHOLE_SECONDS
+from support.connections import answers, connected, head
 from support.server import Server
 
 REQUESTS = json.loads((Path(__file__).parents[1] / "cases" / "requests.json").read_text())
 GOOD = b'{"run":"r","rank":0,"partials":[]}'
-NEXT = re.compile(rb"(?=HTTP/1\.1 \d)")
-
-
-def head(body: bytes, *extra: str, content_type: str = "application/json") -> bytes:
-    """Return the head of a report."""
-    lines = [
-        "POST /api/v1/partials HTTP/1.1",
-        "host: x",
-        f"content-type: {content_type}",
-        f"content-length: {len(body)}",
-        *extra,
-    ]
-    return "\r\n".join([*lines, "", ""]).encode()
-
-
-def connected(server: Server) -> socket.socket:
-    """Return a connection of our own to a server."""
-    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
-
-
-def answers(connection: socket.socket, count: int) -> list[tuple[int, dict[str, str], bytes]]:
-    """Return the status, headers and body of the next answers."""
-    data = b""
-    while True:
-        found = []
-        for each in NEXT.split(data)[1:]:
-            top, end, body = each.partition(b"\r\n\r\n")
-            status, *lines = top.decode().split("\r\n")
-            headers = dict(line.split(": ", 1) for line in lines)
-            if end and len(body) == int(headers.get("content-length", 0)):
-                found.append((int(status.split()[1]), headers, body))
-        if len(found) == count:
-            return found
-        more = connection.recv(65536)
-        assert more, data
-        data += more
 
 
 def said(answer: tuple[int, dict[str, str], bytes]) -> Any:

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
-import socket
 import threading
 import time
 from pathlib import Path
 
 import httpx
 
+from support.connections import connected
 from support.server import Server
 
 JSON = {"content-type": "application/json"}
-
-
-def connected(server: Server) -> socket.socket:
-    """Return a connection of our own to a server."""
-    return socket.create_connection(("127.0.0.1", server.port), timeout=30)
 
 
 def memory(server: Server) -> int:

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with two bounds that it lacks, and a way past its tasks for reports."""
+"""uvicorn's HTTP protocol, bounded and orderly, with a way past its tasks for reports."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import httptools
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle as Cycle
@@ -20,19 +21,117 @@ HEAD_SECONDS = 20.0
 # For how long a body that is not there yet may still come whole; many senders write it by itself.
 WHOLE_SECONDS = 0.05
 
-_TOO_LARGE = (
-    b"HTTP/1.1 431 Request Header Fields Too Large\r\n"
-    b"content-length: 0\r\nconnection: close\r\n\r\n"
-)
+# Status and text of what is answered where there is no request.
+Refusal = tuple[int, bytes]
+_TOO_LARGE: Refusal = (431, b"Its request line and headers are too long.")
+_NO_REQUEST: Refusal = (400, b"Invalid HTTP request received.")
 
 
-class BoundedProtocol(HttpToolsProtocol):
+class OrderlyProtocol(HttpToolsProtocol):
+    """Answers in order whatever comes, and stays with HTTP/1.1 where a client offers more.
+
+    The parser takes the end of a head that offers another protocol for the end of HTTP. A server
+    may leave such an offer aside, so the head is given to it a second time, without the offer.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._in_body = False
+        self._without_offer: bytes | None = None
+        self._refusal: Refusal | None = None
+
+    def data_received(self, data: bytes) -> None:
+        """Take requests, as far as what came consists of them."""
+        if self._refusal is not None:
+            return
+        self._unset_keepalive_if_required()
+        try:
+            self._parse(data)
+        except httptools.HttpParserError:
+            self._refuse(_NO_REQUEST)
+
+    def _parse(self, rest: bytes | memoryview) -> None:
+        while True:
+            try:
+                self.parser.feed_data(rest)
+            except httptools.HttpParserUpgrade as offer:
+                rest = memoryview(rest)[offer.args[0] :]
+            else:
+                return
+            head, self._without_offer = self._without_offer, None
+            if head is None:
+                raise httptools.HttpParserError("a tunnel was asked for")
+            self.parser.feed_data(head)
+
+    def on_headers_complete(self) -> None:
+        """Begin with a request, unless its head comes a second time."""
+        if self.parser.should_upgrade():
+            if self.parser.get_method() != b"CONNECT":
+                self._without_offer = self._plain_head()
+            return
+        super().on_headers_complete()
+        self._in_body = True
+
+    def on_message_complete(self) -> None:
+        """End a request, unless its head comes a second time."""
+        if not self.parser.should_upgrade():
+            self._in_body = False
+            super().on_message_complete()
+
+    def _plain_head(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, version)]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        return b"\r\n".join([*lines, b"", b""])
+
+    def _refuse(self, refusal: Refusal) -> None:
+        """Take nothing more, and answer that once every request before it is answered."""
+        self._refusal, newest = refusal, self._newest
+        if self._in_body and self.pipeline and self.pipeline[0][0] is newest:
+            self.pipeline.popleft()  # it can never be whole
+        elif self._in_body or newest is None or newest.response_complete:
+            self._end()
+
+    def on_response_complete(self) -> None:
+        """Go on with the next request, or end where none can follow."""
+        if self._refusal is None or self.pipeline:
+            super().on_response_complete()
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        """Write the refusal, unless the request that it is about has an answer already."""
+        newest = self._newest
+        answered = self._in_body and newest is not None and newest.response_started
+        if self._refusal is not None and not answered and not self.transport.is_closing():
+            self.transport.write(self._refused(*self._refusal))
+        if newest is not None:
+            newest.disconnected = True
+            newest.message_event.set()
+        self.transport.close()
+
+    @property
+    def _newest(self) -> Cycle | None:
+        """The request that came last; uvicorn's attribute says that there always is one."""
+        return self.cycle
+
+    def _refused(self, status: int, text: bytes) -> bytes:
+        headers = [
+            *self.server_state.default_headers,
+            (b"content-type", b"text/plain; charset=utf-8"),
+            (b"content-length", b"%d" % len(text)),
+            (b"connection", b"close"),
+        ]
+        lines = (b"%b: %b\r\n" % header for header in headers)
+        return b"".join([STATUS_LINE[status], *lines, b"\r\n", text])
+
+
+class BoundedProtocol(OrderlyProtocol):
     """Ends connections whose request line and headers are too long or too slow to come."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._head = 0
-        self._in_body = False
         self._in_head = True
         self._late: asyncio.TimerHandle | None = None
 
@@ -51,11 +150,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if not self._in_body:
             self._head += len(data)
             if self._head > MOST_HEAD:
-                self.transport.write(_TOO_LARGE)
-                self.transport.close()
-                return
+                self._refuse(_TOO_LARGE)
         super().data_received(data)
-        if self._in_head and self._late is None and not self.transport.is_closing():
+        if self._refusal is not None:
+            self._head_came()
+        elif self._in_head and self._late is None and not self.transport.is_closing():
             self._await_head()
 
     def on_message_begin(self) -> None:
@@ -67,12 +166,11 @@ class BoundedProtocol(HttpToolsProtocol):
         """Stop the time; what follows is a body."""
         self._head_came()
         self._in_head = False
-        self._in_body = True
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:
         """Begin to count the next head."""
-        self._in_body, self._head = False, 0
+        self._head = 0
         super().on_message_complete()
 
     def _await_head(self) -> None:
