@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from itertools import islice
 from typing import NamedTuple
 
@@ -15,8 +15,9 @@ from rankfold_service.lines import Lines, run_lines
 from rankfold_service.store import Name, Store
 from rankfold_service.writer import Writer
 
-# For how long a look at the runs keeps the writer from taking reports ...
+# For how long a look at the runs keeps the writer while nothing else waits, and else ...
 LOOK_SECONDS = 0.004
+SHORT_LOOK_SECONDS = 0.002
 # ... and how many it reads at once where the store is elsewhere. What that took, it may take
 # again to look at them.
 READ_AT_ONCE = 8
@@ -60,7 +61,7 @@ class Lookout:
         out.
         """
         versions = await self._writer.call(lambda store: store.versions())
-        look = _Look(self._judge, versions, self._seen)
+        look = _Look(self._judge, versions, self._seen, lambda: self._writer.waited_for)
         while await self._writer.call(look.go_on):
             pass
         for error in look.damaged:
@@ -80,12 +81,18 @@ class _Look:
         judge: says what the gauges show.
         versions: of every run.
         seen: what an earlier look has seen.
+        waited_for: says whether anything else waits for the writer.
     """
 
     def __init__(
-        self, judge: Judge, versions: Mapping[Name, Hashable], seen: Mapping[Name, _Seen]
+        self,
+        judge: Judge,
+        versions: Mapping[Name, Hashable],
+        seen: Mapping[Name, _Seen],
+        waited_for: Callable[[], bool],
     ) -> None:
         self._judge = judge
+        self._waited_for = waited_for
         self._versions = versions
         self.seen: dict[Name, _Seen] = {}
         self.damaged: list[StoreDamaged] = []
@@ -107,14 +114,16 @@ class _Look:
 
     def go_on(self, store: Store) -> bool:
         """Look at a few more of the runs that changed; say whether there are more."""
-        until = time.perf_counter() + LOOK_SECONDS
+        began = time.perf_counter()
+        fetching = 0.0
         while self._rest:
             started = time.perf_counter()
             store.read_ahead(list(islice(self._rest, READ_AT_ONCE)))
-            until = max(until, 2 * time.perf_counter() - started)
+            fetching += time.perf_counter() - started
             for _ in range(min(READ_AT_ONCE, len(self._rest))):
                 self._read(store, self._rest.popleft())
-                if time.perf_counter() > until:
+                most = SHORT_LOOK_SECONDS if self._waited_for() else LOOK_SECONDS
+                if time.perf_counter() - began - fetching > max(most, fetching):
                     return bool(self._rest)
         return False
 

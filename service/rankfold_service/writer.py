@@ -82,6 +82,11 @@ class Writer:
         return len(self._gathered)
 
     @property
+    def waited_for(self) -> bool:
+        """Whether anything waits until what is being done now is over."""
+        return bool(self._gathered) or not self._handed.empty()
+
+    @property
     def closing(self) -> bool:
         """Whether new work is refused because the end has begun."""
         return self._closing

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 
 import pytest
 
@@ -13,7 +15,7 @@ from rankfold.errors import StoreDamaged
 from rankfold.gate import Gate
 from rankfold.ledger import Ledger
 from rankfold.rules import RuleSet
-from rankfold.wire import Report
+from rankfold.wire import Receipt, Report
 from rankfold_service import look as looks
 from rankfold_service.aggregate import Aggregator
 from rankfold_service.judge import Ages, Judge
@@ -245,27 +247,38 @@ def test_look_leaves_out_what_is_damaged(caplog: pytest.LogCaptureFixture) -> No
     assert caplog.text.count("left out of the gauges: it is damaged") == 1
 
 
-def test_reports_are_taken_between_two_runs_of_a_look(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With a turn used up by each run, a report that came during the first is in the second."""
-    monkeypatch.setattr(looks, "LOOK_SECONDS", 0.0)
+@pytest.mark.parametrize("waiting", [True, False])
+def test_reports_are_taken_between_two_runs_of_a_look(
+    waiting: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next run is looked at before a report is taken only where none waits."""
+    monkeypatch.setattr(looks, "LOOK_SECONDS", math.inf)
+    monkeypatch.setattr(looks, "SHORT_LOOK_SECONDS", 0.0)
     store = Counted()
+    store.ingest([Arrival(Report(run, 0), time.time()) for run in ("a", "b")])
+    writer = Writer(store)
 
-    async def look(aggregator: Aggregator) -> object:
+    async def look() -> None:
         loop = asyncio.get_running_loop()
-        told: list[asyncio.Task[object]] = []
-
-        def tell_b() -> None:
-            told.append(loop.create_task(aggregator.ingest(Report("b", 1))))
+        done: list[Future[Receipt]] = []
 
         def before(run: str) -> None:
-            if run == "a":
-                loop.call_soon_threadsafe(tell_b)
+            if run == "a" and waiting:
+                report = writer.submit(Report("c", 0))
+                done.append(asyncio.run_coroutine_threadsafe(report, loop))
+                while not writer.waited_for:
+                    time.sleep(0.001)
+            if run == "b":
+                assert ("default", "c") in store.ledgers or not waiting
 
         store.before = before
-        lines = await aggregator.look()
-        await told[0]
-        return b"".join(lines["default", "b"])
+        writer.start()
+        try:
+            await Lookout(writer, Judge(AGES, Clock())).look()
+            for report in done:
+                await asyncio.wrap_future(report)
+        finally:
+            writer.close()
 
-    written = looking(store, look, "a", "b")
-    assert isinstance(written, bytes)
-    assert b'rankfold_run_ranks_reporting{project="default",run="b"} 2\n' in written
+    asyncio.run(look())
+    assert store.read == ["a", "b"]
