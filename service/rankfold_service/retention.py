@@ -42,7 +42,7 @@ def forget(
     gone: list[Name] = []
     for last_report, name in sorted(_silent(store, running)):
         too_old = retention.age is not None and now - last_report > retention.age
-        too_much = retention.size is not None and store.size() > retention.size
+        too_much = retention.size is not None and store.size(retention.size) > retention.size
         if not too_old and not too_much:
             break  # the rest reported later still
         with suppress(NotFound):  # another aggregator on the same store was faster

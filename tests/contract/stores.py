@@ -72,9 +72,9 @@ class Replicas:
         """See `Store.run`."""
         return self.next.run(project, run)
 
-    def size(self) -> int:
+    def size(self, beyond: int = 0) -> int:
         """See `Store.size`."""
-        return self.next.size()
+        return self.next.size(beyond)
 
     def probe(self) -> None:
         """See `Store.probe`."""

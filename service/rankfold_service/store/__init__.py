@@ -84,8 +84,11 @@ class Store(Protocol):
         """
         ...
 
-    def size(self) -> int:
+    def size(self, beyond: int = 0) -> int:
         """Return how many bytes all runs take on disk.
+
+        Args:
+            beyond: what is not more than this may be told as less than it is, if that is faster.
 
         Raises:
             StoreUnavailable: it cannot be told now.

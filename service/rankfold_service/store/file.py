@@ -81,6 +81,13 @@ class StoreFile:
         if self.connection.in_transaction:
             self.connection.execute("ROLLBACK")
 
+    def used(self) -> int:
+        """Return the bytes of the file's pages that are in use."""
+        (pages,) = self.connection.execute("PRAGMA page_count").fetchone()
+        (free,) = self.connection.execute("PRAGMA freelist_count").fetchone()
+        (size,) = self.connection.execute("PRAGMA page_size").fetchone()
+        return int((pages - free) * size)
+
     def log_size(self) -> int:
         """Return the bytes of SQLite's log: every commit adds pages, however little it says."""
         try:

@@ -73,7 +73,7 @@ class MemoryStore:
             raise no_run(project, run)
         return ledger
 
-    def size(self) -> int:
+    def size(self, beyond: int = 0) -> int:
         """See `Store.size`; memory takes no disk."""
         return 0
 

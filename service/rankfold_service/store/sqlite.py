@@ -235,14 +235,17 @@ class SqliteStore(MemoryStore):
         elif name in self.ledgers and report.attempt in self.ledgers[name].attempts:
             self.ledgers[name].finish(report.attempt)
 
-    def size(self) -> int:
-        """See `Store.size`: the pages that are in use, once the journal is folded in."""
+    def size(self, beyond: int = 0) -> int:
+        """See `Store.size`: pages in use, once the journal is folded in.
+
+        That holds reports up, so it is left out where what is in the tables is not too much.
+        """
         with self._durably():
-            self.checkpoint()
-            (pages,) = self.file.connection.execute("PRAGMA page_count").fetchone()
-            (free,) = self.file.connection.execute("PRAGMA freelist_count").fetchone()
-            (size,) = self.file.connection.execute("PRAGMA page_size").fetchone()
-        return int((pages - free) * size)
+            size = self.file.used() - self._backlog.size
+            if size > beyond:
+                self.checkpoint()
+                size = self.file.used()
+        return size
 
     def maintain(self) -> None:
         """See `Store.maintain`: keep the journal and SQLite's own log short."""

@@ -91,6 +91,19 @@ def test_retention_by_size_forgets_the_longest_silent_until_it_fits(tmp_path: Pa
     store.close()
 
 
+def test_retention_by_size_holds_nobody_up_while_all_fits(tmp_path: Path) -> None:
+    """What reports left in the journal stays there, unless the tables alone are too much."""
+    store = SqliteStore(tmp_path / "store.db", RuleSet())
+    fill(store, *((f"run-{i}", float(i)) for i in range(6)))
+    waiting = "SELECT count(*) FROM journal"
+    assert forget(store, Retention(size=1_000_000), NOW, running) == []
+    assert store.file.connection.execute(waiting).fetchone() == (6,)
+    assert forget(store, Retention(size=1), NOW, running) == [
+        ("default", f"run-{i}") for i in range(6)
+    ]
+    store.close()
+
+
 @pytest.mark.parametrize(
     ("silence", "finished", "state", "shown"),
     [

@@ -296,7 +296,7 @@ class PostgresStore:
         shelf = GatheredShelf(self.database, run)
         return books.gather(*run.name, run.facts, ledgers, shelf)
 
-    def size(self) -> int:
+    def size(self, beyond: int = 0) -> int:
         """See `Store.size`: tables and their indexes."""
         ((size,),) = self.database.read(lambda: self.database.rows(sql.SIZE))
         return int(size)
