@@ -61,11 +61,19 @@ class RunAnswer(TypedDict):
     gate: GateWord
 
 
+class RunName(TypedDict):
+    """A run by name alone."""
+
+    project: str
+    run: str
+
+
 class RunsAnswer(TypedDict):
-    """A page of runs."""
+    """A page of runs; `damaged`, where there are any, names those that cannot be read."""
 
     items: list[RunAnswer]
     next: str | None
+    damaged: NotRequired[list[RunName]]
 
 
 class KeyAnswer(TypedDict):

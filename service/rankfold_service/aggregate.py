@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from rankfold import answers
 from rankfold.coverage import Missing, Selection, missing_by_rank
-from rankfold.errors import StoreUnavailable
+from rankfold.errors import StoreDamaged, StoreUnavailable
 from rankfold.gate import Policy
 from rankfold.ledger import Attempts, Ledger
 from rankfold.reading import iterations
@@ -97,13 +97,21 @@ class Aggregator:
         return await self._writer.call(read)
 
     async def runs(self, project: str, *, limit: int, after: str | None) -> answers.RunsAnswer:
-        """List the runs of a project by name; an unknown project has none."""
+        """List the runs of a project by name; an unknown project has none.
+
+        What is damaged is named apart: it must hide no other run.
+        """
 
         def read(store: Store) -> answers.RunsAnswer:
             names = [run for owner, run in store.names() if owner == project]
             shown, more = _page(names, limit, after, str)
-            ledgers = [store.run(project, run) for run in shown]
-            return {"items": [self._judge.run(ledger) for ledger in ledgers], "next": more}
+            page: answers.RunsAnswer = {"items": [], "next": more}
+            for run in shown:
+                try:
+                    page["items"].append(self._judge.run(store.run(project, run)))
+                except StoreDamaged:
+                    page.setdefault("damaged", []).append({"project": project, "run": run})
+            return page
 
         return await self._writer.call(read)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -11,12 +12,17 @@ from typing import NamedTuple
 import psycopg
 import pytest
 
-from contract.stores import Ground, Opener, new_ground, postgres, sqlite_busy
+from contract.stores import RULES, Ground, Opener, new_ground, postgres, sqlite_busy
+from rankfold.answers import RunsAnswer
 from rankfold.audit import audit
 from rankfold.errors import StoreDamaged
 from rankfold.wire import Receipt, Report
+from rankfold_service.aggregate import Aggregator
+from rankfold_service.judge import Ages
+from rankfold_service.retention import Retention
 from rankfold_service.store import Arrival, Store
 from rankfold_service.store.postgres import known
+from rankfold_service.writer import Writer
 from support.postgres import needs_postgres
 from support.reports import SERIES, partial, report
 
@@ -91,3 +97,26 @@ def test_damaged_page_refuses_only_the_report_that_needs_it(place: Place) -> Non
         assert ledger.totals("all").series[SERIES].partials == 4
         assert list(ledger.latest.paged) == [0, 1, 2, 3]
         assert list(audit(store.run("default", "other"))) == []
+
+
+def test_list_of_runs_names_apart_what_is_damaged(place: Place) -> None:
+    """One run that cannot be read hides no other."""
+    with place.store() as store:
+        in_progress = report(world_size=1, partials=[partial(iteration=0)])
+        take(store, one(0, "other"), in_progress, one(1))
+    table, column = PAGES[place.opener]
+    place.change(CUT.format(table, column, f"iteration = 0 AND run_id = {ID}"))
+    page = asyncio.run(_runs(place.opener(place.ground)))
+    assert [item["run"] for item in page["items"]] == ["other"]
+    assert page["damaged"] == [{"project": "default", "run": "run"}]
+    assert page["next"] is None
+
+
+async def _runs(store: Store) -> RunsAnswer:
+    writer = Writer(store)
+    writer.start()
+    aggregator = Aggregator(writer, RULES, Ages(), Retention(), lambda: 1.0)
+    try:
+        return await aggregator.runs("default", limit=10, after=None)
+    finally:
+        await asyncio.to_thread(writer.close)

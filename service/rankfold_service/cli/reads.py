@@ -96,10 +96,16 @@ def list_runs(args: argparse.Namespace) -> int:
     """Print the runs of one project, or of all."""
     with connect(args) as api:
         answer = _runs(api, args.project)
-        wrong = _unknown_project(api, args.project) if not answer["items"] else ""
-    return _show(
-        args, answer, lambda screen: runs_table(answer["items"], time.time(), screen), wrong
-    )
+        damaged = _damaged_note(answer)
+        empty = not (answer["items"] or damaged)
+        wrong = _unknown_project(api, args.project) if empty else ""
+
+    def table(screen: Screen) -> str:
+        if damaged and not answer["items"]:
+            return "no run can be read"
+        return runs_table(answer["items"], time.time(), screen)
+
+    return _show(args, answer, table, wrong, damaged)
 
 
 def show_totals(args: argparse.Namespace) -> int:
@@ -134,11 +140,25 @@ def show_worst(args: argparse.Namespace) -> int:
 
 
 def _runs(api: Api, project: str | None) -> Answer:
+    """Return the runs of one project or all, and which of them the store cannot read, if any."""
     if project is not None:
-        return api.pages(runs_path(project))
-    projects = [item["project"] for item in api.pages("/projects")["items"]]
-    items = [item for name in projects for item in api.pages(runs_path(name))["items"]]
-    return {"items": items, "next": None}
+        projects = [project]
+    else:
+        projects = [item["project"] for item in api.pages("/projects")["items"]]
+    answer: Answer = {"items": [], "next": None}
+    for name in projects:
+        for page in api.each_page(runs_path(name)):
+            answer["items"] += page["items"]
+            if damaged := page.get("damaged"):
+                answer.setdefault("damaged", []).extend(damaged)
+    return answer
+
+
+def _damaged_note(answer: Answer) -> str:
+    damaged = [f"{at['project']}/{at['run']}" for at in answer.get("damaged", [])]
+    if not damaged:
+        return ""
+    return f"what the store has of these is damaged, see the aggregator's log: {', '.join(damaged)}"
 
 
 def _ranks(api: Api, args: argparse.Namespace) -> Answer:

@@ -7,6 +7,10 @@ from typing import NamedTuple
 
 from rankfold_service.store import Name
 from rankfold_service.store.file import StoreFile
+from rankfold_service.store.migrate import damaged
+
+# No journal comes that far; what is beyond was never written, and leaves no number for what is.
+LAST_ROW = 2**60
 
 # Attempt, iteration and the packed page.
 PageRow = tuple[int, int, bytes]
@@ -32,12 +36,16 @@ class Tables:
         self._ids: dict[Name, int] = {}
 
     def runs(self) -> Iterator[RunRow]:
-        """Yield every run."""
+        """Yield every run.
+
+        Raises:
+            StoreRefused: a number of the journal cannot be one.
+        """
         self._ids.clear()
         query = "SELECT id, project, name, head, applied FROM run"
         for id_, project, run, head, applied in self._file.connection.execute(query):
             self._ids[project, run] = id_
-            yield RunRow((project, run), head, applied)
+            yield RunRow((project, run), head, self._checked(applied))
 
     def __contains__(self, name: object) -> bool:
         return name in self._ids
@@ -79,8 +87,19 @@ class Tables:
         self._file.connection.execute("DELETE FROM run WHERE id = ?", (self._ids.pop(name, None),))
 
     def journal(self) -> Iterator[tuple[int, bytes]]:
-        """Yield the rows of the journal with their numbers, in order."""
-        yield from self._file.connection.execute("SELECT seq, records FROM journal ORDER BY seq")
+        """Yield the rows of the journal with their numbers, in order.
+
+        Raises:
+            StoreRefused: a number cannot be one.
+        """
+        query = "SELECT seq, records FROM journal ORDER BY seq"
+        for row, records in self._file.connection.execute(query):
+            yield self._checked(row), records
+
+    def _checked(self, row: int) -> int:
+        if not 0 <= row <= LAST_ROW:
+            raise damaged(self._file.path, f"no journal has a row {row}")
+        return row
 
     def add(self, row: int, records: bytes) -> None:
         """Append a row to the journal; a transaction of its own unless one is open."""

@@ -134,6 +134,24 @@ def test_runs_for_programs_joins_all_pages(
     assert json.loads(capsys.readouterr().out) == one_page(first, second)
 
 
+def test_runs_says_which_are_damaged(
+    aggregator: CannedAggregator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What the aggregator names apart is told beside the others, and is in the answer."""
+    page = one_page(run_answer("a")) | {"damaged": [{"project": "default", "run": "b"}]}
+    aggregator.answer("/projects/default/runs", page)
+    assert main(["runs", "--project", "default"]) == 0
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 2
+    assert err.startswith("rankfold runs: ")
+    assert err.endswith(": default/b\n")
+    assert main(["runs", "--project", "default", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == page
+    aggregator.answer("/projects/worse/runs", page | {"items": []})
+    assert main(["runs", "--project", "worse"]) == 0
+    assert capsys.readouterr().out == "no run can be read\n"
+
+
 TOTALS = {
     "project": "default",
     "run": "qwen3",

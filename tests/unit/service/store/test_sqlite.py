@@ -268,6 +268,21 @@ def test_damaged_run_is_named_when_its_store_is_refused(path: Path, head: bytes)
         SqliteStore(path, RuleSet())
 
 
+@pytest.mark.parametrize("row", [-1, 2**60 + 1, 2**63 - 1])
+@pytest.mark.parametrize("change", ["UPDATE run SET applied = ?", "UPDATE journal SET seq = ?"])
+def test_impossible_row_of_the_journal_refuses_the_store(path: Path, change: str, row: int) -> None:
+    """At the start, not once a report finds no number for its own row."""
+    store = SqliteStore(path, RuleSet())
+    store.ingest([Arrival(batch(0), 1.0)])
+    store.close()
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("INSERT INTO journal VALUES (7, ?)", (b"",))
+        connection.execute(change, (row,))
+        connection.commit()
+    with pytest.raises(StoreRefused, match=f"is damaged \\(no journal has a row {row}\\)"):
+        SqliteStore(path, RuleSet())
+
+
 def test_second_store_on_the_same_file_is_refused(path: Path, store: SqliteStore) -> None:
     """Two aggregators never share a file."""
     assert store.file.path == path
