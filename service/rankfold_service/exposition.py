@@ -53,20 +53,23 @@ def _quality(text: str) -> float:
         return 0.0
 
 
-class _Rendered(NamedTuple):
-    """A body and the clock's reading when its runs were asked for."""
+class _Rendering(NamedTuple):
+    """A rendering, under way or kept, and the clock's reading when it began to look."""
 
-    body: bytes
+    task: asyncio.Task[bytes]
     since: float
 
 
 class Exposition:
     """Renders `/metrics`, off the event loop and once for everybody who asks at about one time.
 
+    A rendering is for those who asked before it began to look at the runs. Who asks later may know
+    of a report that it has not seen, and shares the next one.
+
     Args:
         look: returns the lines of the runs that are shown.
         telemetry: the aggregator's own figures.
-        cache_seconds: for how long a rendering is given to others too; 0 for never.
+        cache_seconds: for how long a rendering is given to later ones too; 0 for never.
         clock: a monotonic clock in seconds.
     """
 
@@ -81,28 +84,35 @@ class Exposition:
         self._telemetry = telemetry
         self._cache_seconds = cache_seconds
         self._clock = clock
-        self._kept: dict[Format, _Rendered] = {}
-        self._under_way: dict[Format, asyncio.Task[bytes]] = {}
+        self._latest: dict[Format, _Rendering] = {}
+        self._next: dict[Format, asyncio.Task[bytes]] = {}
 
     async def render(self, accept: str | None) -> tuple[bytes, str]:
         """Return a scrape's body and its content type for an `Accept` header."""
         chosen = negotiate(accept)
-        kept = self._kept.get(chosen)
-        if kept is not None and self._clock() - kept.since < self._cache_seconds:
-            return kept.body, chosen.content_type
-        if chosen not in self._under_way:
-            self._under_way[chosen] = asyncio.create_task(self._render(chosen))
         # Shielded: a scraper that hangs up must not take the rendering from the others.
-        return await asyncio.shield(self._under_way[chosen]), chosen.content_type
+        return await asyncio.shield(self._for_now(chosen)), chosen.content_type
+
+    def _for_now(self, chosen: Format) -> asyncio.Task[bytes]:
+        """Return the rendering that may be given to who asks now."""
+        latest = self._latest.get(chosen)
+        if latest is not None and self._clock() - latest.since < self._cache_seconds:
+            return latest.task
+        if chosen not in self._next:
+            self._next[chosen] = asyncio.create_task(self._render(chosen))
+        return self._next[chosen]
 
     async def _render(self, chosen: Format) -> bytes:
-        since = self._clock()
+        if latest := self._latest.get(chosen):
+            await asyncio.wait([latest.task])
+        self._latest[chosen] = _Rendering(self._next.pop(chosen), self._clock())
+        keep = False
         try:
             body = await asyncio.to_thread(self._write, chosen, await self._look())
+            keep = self._cache_seconds > 0
         finally:
-            del self._under_way[chosen]
-        if self._cache_seconds:
-            self._kept[chosen] = _Rendered(body, since)
+            if not keep:
+                del self._latest[chosen]
         return body
 
     def _write(self, chosen: Format, runs: Mapping[Name, Lines]) -> bytes:

@@ -53,12 +53,13 @@ class Runs:
         self.lines = {(run.project, run.run): run_lines(run) for run in runs}
 
     async def __call__(self) -> Mapping[Name, Lines]:
-        """Return the lines of the runs once the gate is open."""
+        """Return the lines of now, once the gate is open."""
         self.asked += 1
+        lines = self.lines
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure
-        return self.lines
+        return lines
 
 
 class Clock:
@@ -491,6 +492,29 @@ def test_concurrent_renders_share_one_snapshot() -> None:
     asked, answers = asyncio.run(scenario())
     assert asked == 1
     assert len(answers) == 1
+
+
+@pytest.mark.parametrize("cache_seconds", [0.0, 1.0])
+def test_a_scraper_that_comes_later_sees_what_was_reported_before(cache_seconds: float) -> None:
+    """It gets no rendering that began before it asked, unless it may be that old."""
+
+    async def scenario() -> tuple[list[bytes], int]:
+        runs = Runs()
+        runs.gate.clear()
+        exposition = Exposition(runs, Telemetry(), cache_seconds, Clock())
+        first = asyncio.create_task(exposition.render(None))
+        while not runs.asked:
+            await asyncio.sleep(0)
+        later = [asyncio.create_task(exposition.render(None)) for _ in range(3)]
+        await asyncio.sleep(0)
+        runs.lines = Runs(snapshot_of(busy_ledger())).lines
+        runs.gate.set()
+        return [(await task)[0] for task in (first, *later)], runs.asked
+
+    bodies, asked = asyncio.run(scenario())
+    shown = [b'run="r1"' in body for body in bodies]
+    assert shown == ([False, False, False, False] if cache_seconds else [False, True, True, True])
+    assert asked == (1 if cache_seconds else 2)
 
 
 def test_a_failed_snapshot_fails_its_scrapers_and_is_forgotten() -> None:
