@@ -1,11 +1,13 @@
 """What holds for every test: hypothesis judges answers, never the speed of a busy machine.
 
-And what many tests share: one PostgreSQL for each process of tests.
+And what many tests share: one PostgreSQL for each process of tests. Programs that they start can be
+interrupted, however the tests themselves were started.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -22,6 +24,11 @@ settings.register_profile(
     derandomize="CI" in os.environ,
 )
 settings.load_profile("rankfold")
+
+# A shell without job control has what it starts with & ignore interrupts, and all that this starts:
+# who presses Ctrl-C in a test would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

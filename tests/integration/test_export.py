@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -244,12 +245,33 @@ def test_a_signal_half_way_leaves_nothing_and_what_was_there(
     output = tmp_path / "run.csv"
     output.write_text("older")
     at_page(2, lambda _: os.kill(os.getpid(), ending), monkeypatch)
-    with pytest.raises(SystemExit) as ended:
+    with handled(ending, signal.SIG_DFL), pytest.raises(SystemExit) as ended:
         main(asked(server, "run", "--output", str(output)))
     assert ended.value.code == 128 + ending
     assert [*tmp_path.iterdir()] == [output]
     assert output.read_text() == "older"
-    assert signal.getsignal(ending) is signal.SIG_DFL
+
+
+def test_a_hangup_that_is_ignored_stays_so(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As under `nohup`, which was asked for."""
+    output = tmp_path / "run.csv"
+    at_page(2, lambda _: os.kill(os.getpid(), signal.SIGHUP), monkeypatch)
+    with handled(signal.SIGHUP, signal.SIG_IGN):
+        assert main(asked(server, "run", "--output", str(output))) == 0
+    assert output.read_bytes().count(b"\n") == 1 + ITERATIONS
+
+
+@contextmanager
+def handled(number: signal.Signals, how: signal.Handlers) -> Iterator[None]:
+    """Treat a signal in a way, whatever the tests were started with, and see that it stays so."""
+    before = signal.signal(number, how)
+    try:
+        yield
+        assert signal.getsignal(number) is how
+    finally:
+        signal.signal(number, before)
 
 
 def test_a_file_that_cannot_take_its_name_is_gone(
