@@ -19,6 +19,7 @@ from typing import Any, Literal, cast
 from rankfold.partial import PartialColumns, Worst, picker
 from rankfold.rules import Rule
 from rankfold.wire import Commit, Report, ScalarColumns
+from rankfold_service.store import Name
 from rankfold_service.store.columns import WIDEST, encode, narrow, pack_as, unpack_as
 
 _FRAME = struct.Struct("<II")
@@ -44,6 +45,11 @@ class Entry:
     now: float
     keep: int
     report: Report
+
+
+def name_of(entry: Entry) -> Name:
+    """Return which run an entry is about."""
+    return entry.report.project, entry.report.run
 
 
 class DamagedRecord(Exception):

@@ -15,7 +15,6 @@ import time
 from collections.abc import Sequence
 from contextlib import contextmanager
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -25,15 +24,14 @@ from rankfold.ledger import KEPT_ITERATIONS, Ledger
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival, Name
-from rankfold_service.store.backlog import Backlog
 from rankfold_service.store.file import StoreFile, unavailable
 from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.migrate import damaged, is_damage
-from rankfold_service.store.pack import pack_ledger, pack_page, unpack_ledger, unpack_page
-from rankfold_service.store.record import DamagedRecord, Entry, pack, unpack_all
-from rankfold_service.store.shelf import PackedShelf, shelve_old, undamaged
-from rankfold_service.store.tables import PageRow, RunRow, Tables
-from rankfold_service.store.warm import Warm
+from rankfold_service.store.pack import pack_page, unpack_ledger, unpack_page
+from rankfold_service.store.record import DamagedRecord, Entry, name_of, pack, unpack_all
+from rankfold_service.store.saving import Saver
+from rankfold_service.store.shelf import PackedShelf, undamaged
+from rankfold_service.store.tables import Tables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,13 +41,6 @@ _log = logging.getLogger("rankfold.store")
 DEFAULT_CHECKPOINT_BYTES = 2 * 1024 * 1024
 # SQLite's log may become so many times as long.
 LOG_TIMES = 8
-# For how long runs are made ready for the tables after a commit: the next one waits for it.
-SAVING_SECONDS = 0.003
-# The same where nobody waits.
-CHECKPOINT_SECONDS = 0.1
-
-# A run to be saved, unless it was deleted, how many bytes are written again, and changed pages.
-Ready = tuple[Name, int, RunRow | None, list[PageRow]]
 
 
 class SqliteStore(MemoryStore):
@@ -77,14 +68,18 @@ class SqliteStore(MemoryStore):
     ) -> None:
         super().__init__(rules, keep_iterations=keep_iterations)
         self._stale = False
-        self._backlog = Backlog(checkpoint_bytes)
-        self._patience = 0
         self._log_limit = LOG_TIMES * checkpoint_bytes
-        self._deleted: set[Name] = set()
         self._shelves: dict[Name, PackedShelf[bytes]] = {}
-        self._warm = Warm(keep_iterations)
         self.file = StoreFile(path)
         self._tables = Tables(self.file)
+        self._saver = Saver(
+            self.file,
+            self._tables,
+            self.ledgers,
+            self._shelves,
+            checkpoint_bytes=checkpoint_bytes,
+            keep_iterations=keep_iterations,
+        )
         try:
             self._load()
         except BaseException:
@@ -129,17 +124,9 @@ class SqliteStore(MemoryStore):
         """Make entries durable, in one commit, and remember what they changed."""
         if not entries:
             return
-        row, records = self._backlog.row + 1, b"".join(map(pack, entries))
+        row, records = self._saver.backlog.row + 1, b"".join(map(pack, entries))
         self._tables.add(row, records)
-        self._note(row, records, entries)
-
-    def _note(self, row: int, records: bytes, entries: Sequence[Entry]) -> None:
-        """Remember what the tables lack of a row of the journal."""
-        self._backlog.enter(row, len(records), map(_name, entries))
-        for entry in entries:
-            if entry.op == "delete":
-                self._deleted.add(_name(entry))
-                self._warm.drop(_name(entry))
+        self._saver.enter(row, records, entries)
 
     @contextmanager
     def _durably(self) -> Iterator[None]:
@@ -201,20 +188,18 @@ class SqliteStore(MemoryStore):
         self.file.rollback()
         self.ledgers.clear()
         self._shelves.clear()
-        self._warm.clear()
-        self._deleted.clear()
         applied: dict[Name, int] = {}
         for name, head, row in self._tables.runs():
             applied[name] = row
             shelf = self._shelf(name)
             with undamaged(shelf.what):
                 self.ledgers[name] = unpack_ledger(head, *name, self.rules, shelf)
-        self._backlog.clear(max(applied.values(), default=0))
+        self._saver.clear(max(applied.values(), default=0))
         for row, records in self._tables.journal():
-            entries = [e for e in self._entries(records) if row > applied.get(_name(e), 0)]
+            entries = [e for e in self._entries(records) if row > applied.get(name_of(e), 0)]
             for entry in entries:
                 self._replay(entry)
-            self._note(row, records, entries)
+            self._saver.enter(row, records, entries)
         self._stale = False
 
     def _entries(self, records: bytes) -> Iterator[Entry]:
@@ -225,7 +210,7 @@ class SqliteStore(MemoryStore):
 
     def _replay(self, entry: Entry) -> None:
         """Do again what was done; what a later entry deletes may have lost its beginning."""
-        name, report = _name(entry), entry.report
+        name, report = name_of(entry), entry.report
         if entry.op == "delete":
             self.ledgers.pop(name, None)
         elif entry.op == "report":
@@ -241,7 +226,7 @@ class SqliteStore(MemoryStore):
         That holds reports up, so it is left out where what is in the tables is not too much.
         """
         with self._durably():
-            size = self.file.used() - self._backlog.size
+            size = self.file.used() - self._saver.backlog.size
             if size > beyond:
                 self.checkpoint()
                 size = self.file.used()
@@ -252,95 +237,26 @@ class SqliteStore(MemoryStore):
         if self._stale:
             return
         try:
-            if self._backlog.size >= self._patience:
-                self._save_some()
             with self._durably():
+                self._saver.save_some()
                 self.file.keep_log_short(self._log_limit)
         except StoreUnavailable as error:
             # Everything is still in the journal: nothing is lost, and the next try comes later.
-            self._patience = self._backlog.size + self._backlog.distance
+            self._saver.try_later()
             _log.warning("the tables could not be brought up to date: %s", error)
-
-    def _save_some(self) -> None:
-        """Save runs whose turn it is, for a few milliseconds."""
-        backlog = self._backlog
-        if due := backlog.due():
-            # Longer where saving does not keep up, so that the journal stays bounded.
-            self._save(due, SAVING_SECONDS * max(1.0, backlog.size / backlog.distance))
-            self._patience = 0
-            self._warm.cool(backlog.end - backlog.distance, backlog)
 
     def checkpoint(self) -> None:
         """Bring all tables up to date and empty the journal."""
-        while self._backlog:
-            self._save(len(self._backlog), CHECKPOINT_SECONDS)
-
-    def _save(self, count: int, seconds: float) -> None:
-        """Save so many runs, or those for which there is time, in one commit."""
         with self._durably():
-            ready = list(self._ready(count, time.perf_counter() + seconds))
-            if ready:
-                self.file.transaction(partial(self._write, ready))
-            for name, again, *_ in ready:
-                self._settle(name, again)
-
-    def _ready(self, count: int, until: float) -> Iterator[Ready]:
-        """Yield runs that have waited longest, each with what the tables lack of it.
-
-        When the time is over before all old pages of a run are packed, it goes on the next time.
-        """
-        for name in islice(self._backlog, count):
-            ledger = self.ledgers.get(name)
-            if ledger is None:
-                yield name, 0, None, []
-                continue
-            for _ in shelve_old(ledger):
-                if time.perf_counter() > until:
-                    return
-            shelf = self._shelves[name]
-            pages = [
-                (attempt.number, iteration, shelf.packed(attempt, iteration))
-                for attempt in ledger.attempts.values()
-                for iteration in sorted(attempt.dirty)
-            ]
-            run = RunRow(name, pack_ledger(ledger), self._backlog.row)
-            size = len(run.head) + sum(len(body) for *_, body in pages)
-            yield name, size if name in self._tables else 0, run, pages
-            if time.perf_counter() > until:
-                return
-
-    def _write(self, ready: Sequence[Ready]) -> None:
-        for name, _, run, pages in ready:
-            if name in self._deleted:
-                self._tables.remove(name)
-            if run is not None:
-                self._tables.save(run, pages)
-        self._tables.trim(self._backlog.first_row(len(ready)))
-
-    def _settle(self, name: Name, again: int) -> None:
-        """Note that the tables have all of a run, and let go of pages that are not needed soon."""
-        self._backlog.settle(name, again)
-        self._deleted.discard(name)
-        ledger = self.ledgers.get(name)
-        if ledger is None:
-            self._shelves.pop(name, None)
-        else:
-            self._shelves[name].settle()
-            for attempt in ledger.attempts.values():
-                attempt.dirty.clear()
-            self._warm.add(name, ledger, self._backlog.end)
+            self._saver.save_all()
 
     def close(self) -> None:
         """See `Store.close`: leaves tables that are up to date and no log."""
         try:
-            if self._backlog and not self._stale:
+            if self._saver.backlog and not self._stale:
                 self.checkpoint()
             if not self._stale:
                 # As a script, because it gives a row without columns per page that it frees.
                 self.file.connection.executescript("PRAGMA incremental_vacuum")
         finally:
             self.file.close()
-
-
-def _name(entry: Entry) -> Name:
-    return entry.report.project, entry.report.run

@@ -19,7 +19,7 @@ from rankfold.errors import NotFound, StoreUnavailable
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival, Store
-from rankfold_service.store import sqlite as subject
+from rankfold_service.store import saving as subject
 from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.sqlite import SqliteStore
 from support.reports import SERIES, partial, report, reports
@@ -122,7 +122,7 @@ def test_store_killed_at_any_point_is_what_was_acknowledged(
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(subject, "SAVING_SECONDS", 0.0)
         store = open_store(Path(folder) / "store.db")
-        store._backlog.distance = distance
+        store._saver.backlog.distance = distance
         try:
             for operation in operations:
                 assert act(store, operation) == act(reference, operation)
@@ -161,7 +161,7 @@ def test_start_replays_of_a_run_what_its_row_lacks(path: Path, store: SqliteStor
     assert rows(path, "SELECT name, applied FROM run ORDER BY name") == [("other", 2), ("run", 4)]
     assert rows(path, "SELECT seq FROM journal") == [(3,), (4,)]
     store = killed(store)
-    assert list(store._backlog) == [("default", "other")]
+    assert list(store._saver.backlog) == [("default", "other")]
     totals = store.run("default", "run").totals("all").series[SERIES]
     assert (totals.partials, totals.valid) == (2, 16)
     assert take(store, one("run", 1), one("other", 1)) == [Receipt(0, 1, 0), Receipt(0, 1, 0)]
