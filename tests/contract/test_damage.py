@@ -6,6 +6,7 @@ import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial as partially
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +16,7 @@ import pytest
 from contract.stores import RULES, Ground, Opener, new_ground, postgres, sqlite_busy
 from rankfold.answers import RunsAnswer
 from rankfold.audit import audit
-from rankfold.errors import StoreDamaged
+from rankfold.errors import RankfoldError, StoreDamaged
 from rankfold.wire import Receipt, Report
 from rankfold_service.aggregate import Aggregator
 from rankfold_service.judge import Ages
@@ -30,6 +31,7 @@ from support.reports import SERIES, partial, report
 CUT = "UPDATE {0} SET {1} = substr({1}, 1, length({1}) - 1) WHERE {2}"
 ID = "(SELECT id FROM run WHERE name = 'run')"
 PAGES = {sqlite_busy: ("page", "body"), postgres: ("page", "folded")}
+HEADS = {sqlite_busy: ("run", "head"), postgres: ("run", "facts")}
 
 
 class Place(NamedTuple):
@@ -110,6 +112,46 @@ def test_list_of_runs_names_apart_what_is_damaged(place: Place) -> None:
     assert [item["run"] for item in page["items"]] == ["other"]
     assert page["damaged"] == [{"project": "default", "run": "run"}]
     assert page["next"] is None
+
+
+def test_run_that_cannot_be_read_at_all_costs_no_other(place: Place) -> None:
+    """What concerns it is refused until it is deleted, also at another start; then it is anew."""
+    with place.store() as store:
+        take(store, *(one(i, run) for i in range(3) for run in ("run", "other")))
+    table, column = HEADS[place.opener]
+    place.change(CUT.format(table, column, "name = 'run'"))
+    for iteration in (3, 4):
+        with place.store() as store:
+            assert take(store, one(iteration, "other")) == [Receipt(1, 0, 0)]
+            for refused in (
+                partially(refuse, store, one(iteration)),
+                partially(store.run, "default", "run"),
+                partially(store.finish, "default", "run", 0),
+            ):
+                with pytest.raises(StoreDamaged, match=r"run 'run'.* is damaged: restore the st"):
+                    refused()
+            names = [("default", "other"), ("default", "run")]
+            assert (store.names(), sorted(store.versions())) == (names, names)
+    page = asyncio.run(_runs(place.opener(place.ground)))
+    assert [item["run"] for item in page["items"]] == ["other"]
+    assert page["damaged"] == [{"project": "default", "run": "run"}]
+    with place.store() as store:
+        store.delete("default", "run")
+        assert store.names() == [("default", "other")]
+    with place.store() as store:
+        assert take(store, one(9)) == [Receipt(1, 0, 0)]
+    with place.store() as store:
+        assert store.run("default", "run").totals("all").series[SERIES].partials == 1
+        assert store.run("default", "other").totals("all").series[SERIES].partials == 5
+        for name in store.names():
+            assert list(audit(store.run(*name))) == []
+
+
+def refuse(store: Store, refused: Report) -> None:
+    """Raise why a report is not taken, whether that is its own outcome or its commit's."""
+    for outcome in take(store, refused):
+        if isinstance(outcome, RankfoldError):
+            raise outcome
 
 
 async def _runs(store: Store) -> RunsAnswer:

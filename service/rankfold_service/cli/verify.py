@@ -9,9 +9,9 @@ from rankfold_service.cli.text import counted
 from rankfold_service.store.opening import verify
 
 DESCRIPTION = """\
-Opens a store as a start would, folds every iteration of every run anew, and compares with every
-stored total, exactly. Nothing is changed. On a SQLite store no aggregator may run: verify a backup.
-On PostgreSQL they may.
+Opens a store as a start would, folds every iteration of every run anew, compares with every stored
+total, exactly, and names what is damaged. Nothing is changed. On a SQLite store no aggregator may
+run: verify a backup. On PostgreSQL they may.
 """
 
 EPILOG = """\
@@ -19,7 +19,8 @@ examples:
   rankfold backup --to /tmp/copy.db && rankfold verify --store sqlite:////tmp/copy.db
   rankfold verify --store postgresql://rankfold@db.example/rankfold
 
-exit codes: 0 all agrees, 1 something differs, 2 wrong usage or a store that must not be opened
+exit codes: 0 all agrees, 1 something differs or is damaged, 2 wrong usage or a store that must not
+be opened
 """
 
 

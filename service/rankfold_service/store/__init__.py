@@ -47,6 +47,7 @@ class Store(Protocol):
         Raises:
             NotFound: the run or the attempt is not known.
             StoreUnavailable: the commit failed.
+            StoreDamaged: what the store has of the run cannot be read.
         """
         ...
 

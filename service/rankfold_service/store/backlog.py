@@ -57,7 +57,8 @@ class Backlog:
         """Note a row of the journal, its bytes, and which runs it says anything new of."""
         for name in names:
             self._since.setdefault(name, _Since(row, self.end))
-        self.row = row
+        # A row that is kept for a damaged run may be far below what the tables have of others.
+        self.row = max(self.row, row)
         self.end += size
         if not self._turns_left:
             self._begin_round()

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 
 from rankfold.audit import audit
-from rankfold.errors import ConfigurationError, StoreRefused
+from rankfold.errors import ConfigurationError, StoreDamaged, StoreRefused
 from rankfold.ledger import KEPT_ITERATIONS
 from rankfold.rules import RuleSet
 from rankfold_service.store import Store, copying
@@ -92,7 +92,7 @@ def transfer(source: str, target: str) -> Iterator[Moved]:
 
 
 def verify(url: str) -> Iterator[str]:
-    """Open a store as a start would, fold all its pages anew, and yield what differs.
+    """Open a store as a start would, fold all its pages anew, and yield what differs or is damaged.
 
     Raises:
         ConfigurationError: the URL names no store that is kept.
@@ -114,7 +114,10 @@ def verify(url: str) -> Iterator[str]:
 
 def _audit(store: Store) -> Iterator[str]:
     for name in store.names():
-        yield from audit(store.run(*name))
+        try:
+            yield from audit(store.run(*name))
+        except StoreDamaged as error:
+            yield str(error)
 
 
 def backup(url: str, target: Path, progress: Callable[[int, int], None]) -> int:

@@ -10,6 +10,7 @@ from itertools import islice
 from rankfold.ledger import Ledger
 from rankfold_service.store import Name
 from rankfold_service.store.backlog import Backlog
+from rankfold_service.store.confined import Confined
 from rankfold_service.store.file import StoreFile
 from rankfold_service.store.pack import pack_ledger
 from rankfold_service.store.record import Entry, name_of
@@ -34,6 +35,7 @@ class Saver:
     Args:
         file: of the store.
         tables: in it.
+        confined: which runs are damaged; the journal keeps what it has of them.
         ledgers: every run as it is now.
         shelves: where the pages of each are.
         checkpoint_bytes: how much journal comes between two saves of a run; see `Backlog`.
@@ -47,6 +49,7 @@ class Saver:
         self,
         file: StoreFile,
         tables: Tables,
+        confined: Confined,
         ledgers: Mapping[Name, Ledger],
         shelves: dict[Name, PackedShelf[bytes]],
         *,
@@ -55,6 +58,7 @@ class Saver:
     ) -> None:
         self._file = file
         self._tables = tables
+        self._confined = confined
         self._ledgers = ledgers
         self._shelves = shelves
         self.backlog = Backlog(checkpoint_bytes)
@@ -68,9 +72,9 @@ class Saver:
         self._deleted.clear()
         self._warm.clear()
 
-    def enter(self, row: int, records: bytes, entries: Sequence[Entry]) -> None:
-        """Remember what the tables lack of a row of the journal."""
-        self.backlog.enter(row, len(records), map(name_of, entries))
+    def enter(self, row: int, size: int, entries: Sequence[Entry]) -> None:
+        """Remember what the tables lack of a row of the journal, and its bytes."""
+        self.backlog.enter(row, size, map(name_of, entries))
         for entry in entries:
             if entry.op == "delete":
                 self._deleted.add(name_of(entry))
@@ -135,7 +139,7 @@ class Saver:
                 self._tables.remove(name)
             if run is not None:
                 self._tables.save(run, pages)
-        self._tables.trim(self.backlog.first_row(len(ready)))
+        self._confined.trim(self._tables, self.backlog.first_row(len(ready)))
 
     def _settle(self, name: Name, again: int) -> None:
         """Note that the tables have all of a run, and let go of pages that are not needed soon."""

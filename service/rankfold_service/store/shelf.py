@@ -21,7 +21,10 @@ Place = tuple[int, int]
 HOT_ITERATIONS = 2
 
 # What bytes that were not packed here are found out by.
-_DAMAGE = (DamagedRecord, zlib.error, struct.error, ValueError, LookupError, TypeError)
+_DAMAGE = (
+    *(DamagedRecord, zlib.error, struct.error, ValueError, LookupError, TypeError),
+    *(AttributeError, ArithmeticError, StopIteration),
+)
 
 
 @contextmanager

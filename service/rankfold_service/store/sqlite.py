@@ -3,8 +3,8 @@
 An accepted report is appended to the journal and applied in memory. A few runs at a time, those
 that have waited longest, are written to the tables, and what nobody needs of the journal is let
 go of, in one transaction. A start reads the tables and replays of each run what its row does not
-have yet. If a commit fails, memory is thrown away and read again from the file, so that nothing
-is answered that is not on disk.
+have yet; a run that it cannot read is confined and costs no other. If a commit fails, memory is
+thrown away and read again from the file, so that nothing is answered that is not on disk.
 """
 
 from __future__ import annotations
@@ -12,18 +12,20 @@ from __future__ import annotations
 import logging
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from rankfold.errors import RankfoldError, RequestError, StoreUnavailable
+from rankfold.errors import RankfoldError, RequestError, StoreDamaged, StoreUnavailable
 from rankfold.facts import Facts
 from rankfold.ledger import KEPT_ITERATIONS, Ledger
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival, Name
+from rankfold_service.store.confined import Confined
 from rankfold_service.store.file import StoreFile, unavailable
 from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.migrate import damaged, is_damage
@@ -72,9 +74,11 @@ class SqliteStore(MemoryStore):
         self._shelves: dict[Name, PackedShelf[bytes]] = {}
         self.file = StoreFile(path)
         self._tables = Tables(self.file)
+        self._confined = Confined()
         self._saver = Saver(
             self.file,
             self._tables,
+            self._confined,
             self.ledgers,
             self._shelves,
             checkpoint_bytes=checkpoint_bytes,
@@ -102,6 +106,7 @@ class SqliteStore(MemoryStore):
 
     def finish(self, project: str, run: str, attempt: int) -> None:
         """See `Store.finish`."""
+        self.run(project, run)  # what is damaged is found before anything is changed
         with self._durably():
             super().finish(project, run, attempt)
             self._append([self._entry("finish", Report(run, 0, project, attempt))])
@@ -109,8 +114,10 @@ class SqliteStore(MemoryStore):
     def delete(self, project: str, run: str) -> None:
         """See `Store.delete`."""
         with self._durably():
-            super().delete(project, run)
+            if (project, run) not in self._confined:
+                super().delete(project, run)
             self._append([self._entry("delete", Report(run, 0, project))])
+            self._confined.drop((project, run))
 
     def probe(self) -> None:
         """See `Store.probe`."""
@@ -126,7 +133,7 @@ class SqliteStore(MemoryStore):
             return
         row, records = self._saver.backlog.row + 1, b"".join(map(pack, entries))
         self._tables.add(row, records)
-        self._saver.enter(row, records, entries)
+        self._saver.enter(row, len(records), entries)
 
     @contextmanager
     def _durably(self) -> Iterator[None]:
@@ -154,17 +161,30 @@ class SqliteStore(MemoryStore):
     def names(self) -> list[Name]:
         """See `Store.names`."""
         self._trust()
-        return super().names()
+        return sorted([*self.ledgers, *self._confined])
+
+    def versions(self) -> dict[Name, Hashable]:
+        """See `Store.versions`; a run that is confined has none."""
+        known = self.ledgers
+        return {name: known[name].version if name in known else None for name in self.names()}
 
     def run(self, project: str, run: str) -> Ledger:
         """See `Store.run`."""
         self._trust()
+        self._confined.check((project, run))
         return super().run(project, run)
 
     def open_ledger(self, project: str, run: str) -> Ledger:
-        """Return a run's ledger, a new one that finds its pages here where there is none."""
+        """Return a run's ledger, a new one that finds its pages here where there is none.
+
+        Raises:
+            StoreDamaged: there is one that cannot be read.
+        """
         known = self.ledgers.get((project, run))
-        return known or Ledger(project, run, Facts(self.rules), shelf=self._shelf((project, run)))
+        if known is None:
+            self._confined.check((project, run))
+            known = Ledger(project, run, Facts(self.rules), shelf=self._shelf((project, run)))
+        return known
 
     def _shelf(self, name: Name) -> PackedShelf[bytes]:
         """Return a new shelf for a run's pages."""
@@ -184,23 +204,38 @@ class SqliteStore(MemoryStore):
     # -- tables and journal ----------------------------------------------------------------
 
     def _load(self) -> None:
-        """Read the tables and replay the journal."""
+        """Read the tables and replay the journal; runs that are damaged are confined."""
         self.file.rollback()
         self.ledgers.clear()
         self._shelves.clear()
+        self._confined.clear()
         applied: dict[Name, int] = {}
         for name, head, row in self._tables.runs():
             applied[name] = row
             shelf = self._shelf(name)
-            with undamaged(shelf.what):
-                self.ledgers[name] = unpack_ledger(head, *name, self.rules, shelf)
+            try:
+                with undamaged(shelf.what):
+                    self.ledgers[name] = unpack_ledger(head, *name, self.rules, shelf)
+            except StoreDamaged as error:
+                self._confine(name, error)
         self._saver.clear(max(applied.values(), default=0))
-        for row, records in self._tables.journal():
-            entries = [e for e in self._entries(records) if row > applied.get(name_of(e), 0)]
-            for entry in entries:
-                self._replay(entry)
-            self._saver.enter(row, records, entries)
+        for row, size, by_run in self._journal(applied):
+            for name, entries in by_run.items():
+                self._replay(row, name, entries, applied)
+            known = [entries for name, entries in by_run.items() if name not in self._confined]
+            self._saver.enter(row, size, [*chain.from_iterable(known)])
         self._stale = False
+
+    def _journal(
+        self, applied: Mapping[Name, int]
+    ) -> Iterator[tuple[int, int, dict[Name, list[Entry]]]]:
+        """Yield of each row of the journal its size and, by run, what the tables lack."""
+        for row, records in self._tables.journal():
+            by_run: dict[Name, list[Entry]] = {}
+            for entry in self._entries(records):
+                if row > applied.get(name_of(entry), 0):
+                    by_run.setdefault(name_of(entry), []).append(entry)
+            yield row, len(records), by_run
 
     def _entries(self, records: bytes) -> Iterator[Entry]:
         try:
@@ -208,17 +243,48 @@ class SqliteStore(MemoryStore):
         except DamagedRecord as error:
             raise damaged(self.file.path, str(error)) from error
 
-    def _replay(self, entry: Entry) -> None:
-        """Do again what was done; what a later entry deletes may have lost its beginning."""
-        name, report = name_of(entry), entry.report
-        if entry.op == "delete":
+    def _replay(
+        self, row: int, name: Name, entries: Sequence[Entry], applied: Mapping[Name, int]
+    ) -> None:
+        """Do again what was done to a run, or keep it where the run is damaged.
+
+        Args:
+            row: of the journal.
+            name: of the run.
+            entries: about it in that row.
+            applied: up to which row the tables have everything, by run.
+        """
+        if entries[0].op == "delete":  # which has a row for itself
             self.ledgers.pop(name, None)
-        elif entry.op == "report":
-            ledger = self.open_ledger(*name)
-            ledger.take(report, report.iterations(), entry.now, entry.keep)
-            self.ledgers[name] = ledger
-        elif name in self.ledgers and report.attempt in self.ledgers[name].attempts:
-            self.ledgers[name].finish(report.attempt)
+            self._confined.drop(name)
+        elif name in self._confined:
+            self._confined.keep(row, name, entries)
+        else:
+            try:
+                self._redo(name, entries)
+            except StoreDamaged as error:
+                self._confine(name, error)
+                # The rows up to this one were not kept, for they did no harm.
+                for earlier, _, by_run in self._journal(applied):
+                    if earlier > row:
+                        break
+                    self._confined.keep(earlier, name, by_run.get(name, ()))
+
+    def _redo(self, name: Name, entries: Sequence[Entry]) -> None:
+        """Do again what was done; what a later entry deletes may have lost its beginning."""
+        for entry in entries:
+            report = entry.report
+            if entry.op == "report":
+                ledger = self.open_ledger(*name)
+                ledger.take(report, report.iterations(), entry.now, entry.keep)
+                self.ledgers[name] = ledger
+            elif name in self.ledgers and report.attempt in self.ledgers[name].attempts:
+                self.ledgers[name].finish(report.attempt)
+
+    def _confine(self, name: Name, error: StoreDamaged) -> None:
+        self.ledgers.pop(name, None)
+        self._shelves.pop(name, None)
+        self._confined.add(name, error)
 
     def size(self, beyond: int = 0) -> int:
         """See `Store.size`: pages in use, once the journal is folded in.

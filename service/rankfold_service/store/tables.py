@@ -106,6 +106,7 @@ class Tables:
         # The number is chosen, for SQLite would begin again at 1 once the journal is empty.
         self._file.execute("INSERT INTO journal (seq, records) VALUES (?, ?)", row, records)
 
-    def trim(self, first: int) -> None:
-        """Let go of the journal's rows before one."""
-        self._file.connection.execute("DELETE FROM journal WHERE seq < ?", (first,))
+    def trim(self, after: int, before: int) -> None:
+        """Let go of the journal's rows between two."""
+        query = "DELETE FROM journal WHERE seq > ? AND seq < ?"
+        self._file.connection.execute(query, (after, before))

@@ -255,19 +255,6 @@ def test_page_that_sqlite_finds_damaged_is_damage_of_that_run(path: Path) -> Non
     assert receipt == Receipt(1, 0, 0)
 
 
-@pytest.mark.parametrize("head", [b"", bytes(100), b"x" * 100])
-def test_damaged_run_is_named_when_its_store_is_refused(path: Path, head: bytes) -> None:
-    """A start that cannot read a run says which."""
-    store = SqliteStore(path, RuleSet())
-    store.ingest([Arrival(batch(0), 1.0)])
-    store.close()
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE run SET head = ?", (head,))
-        connection.commit()
-    with pytest.raises(StoreDamaged, match=r"run 'run' in .* is damaged"):
-        SqliteStore(path, RuleSet())
-
-
 @pytest.mark.parametrize("row", [-1, 2**60 + 1, 2**63 - 1])
 @pytest.mark.parametrize("change", ["UPDATE run SET applied = ?", "UPDATE journal SET seq = ?"])
 def test_impossible_row_of_the_journal_refuses_the_store(path: Path, change: str, row: int) -> None:
