@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rankfold.errors import InvalidRules
 from rankfold.exact import deviation, from_units, mean
-from rankfold.fold import Fold, ScalarFold
+from rankfold.fold import Fold, Parts, ScalarFold, Table
 from rankfold.names import name_fault
 
 
@@ -27,7 +27,7 @@ class Rule(StrEnum):
     STD = "std"  # only of a series, from its moments
 
 
-# Of how many series' names the rules remember what they mean.
+# Of how many series, and scalars, it is remembered how they are read.
 KEPT_READINGS = 4096
 
 SCALAR_RULES = frozenset({Rule.SUM, Rule.MAX, Rule.MIN, Rule.MEAN, Rule.LAST})
@@ -41,15 +41,6 @@ class KeyRule(NamedTuple):
     field: str
 
 
-class Reading(NamedTuple):
-    """How a key of one series is read out of a fold, and the part that the fold must have."""
-
-    name: str
-    rule: Rule
-    read: Callable[[Fold], float | int | None]
-    needs: str
-
-
 class Key(NamedTuple):
     """A key with what it was folded from; `series` is None for a scalar."""
 
@@ -60,8 +51,26 @@ class Key(NamedTuple):
     fold: Fold | ScalarFold
 
 
-# What the class's own constructor does, in half the time: a scrape reads every key of every run.
-_key: Callable[[tuple[Any, ...]], Key] = partial(tuple.__new__, Key)
+@dataclass(frozen=True, slots=True, eq=False)  # told apart by identity, which is fast
+class Reading:
+    """How a key is read out of a table that has it.
+
+    Attributes:
+        name: of the key.
+        rule: by which it is folded.
+        series: of which it is, or None for a scalar.
+        read: returns the value that a fold has, None where nothing was folded.
+    """
+
+    name: str
+    rule: Rule
+    series: str | None
+    read: Callable[[Any], float | int | None]
+
+    def key(self, table: Table) -> Key:
+        """Return the key as a table has it."""
+        fold = table.scalars[self.name] if self.series is None else table.series[self.series]
+        return Key(self.name, self.rule, self.read(fold), self.series, fold)
 
 
 DEFAULT_KEYS = (
@@ -136,6 +145,12 @@ def read_scalar(fold: ScalarFold, rule: Rule) -> float | None:
             return mean(fold.weighted, fold.weight) if fold.weight else None
 
 
+@lru_cache(maxsize=KEPT_READINGS)
+def scalar_reading(key: str, rule: Rule) -> Reading:
+    """Return how a scalar key is read."""
+    return Reading(key, rule, None, partial(read_scalar, rule=rule))
+
+
 @dataclass(frozen=True)
 class Pattern:
     """An exact name or a glob (`*` any characters, `?` one).
@@ -191,28 +206,19 @@ class RuleSet:
             return None
         return self.scalars[sorted(matching, key=lambda p: p.specificity)[-1]]
 
-    def read_series(self, series: str, fold: Fold) -> list[Key]:
-        """Return each key of a series with its value."""
-        return [
-            _key((name, rule, read(fold), series, fold))
-            for name, rule, read, needs in self._readings(series)
-            if not needs or getattr(fold, needs) is not None
-        ]
-
     @cached_property
-    def _readings(self) -> Callable[[str], list[Reading]]:
-        """Return how each key of a series is read; remembers the series that it was asked for."""
+    def readings(self) -> Callable[[str, Parts], tuple[Reading, ...]]:
+        """Return how the keys of a series are read out of folds that have some optional fields.
 
-        def readings(series: str) -> list[Reading]:
-            return [
-                Reading(
-                    f"{series}_{key.suffix}",
-                    key.rule,
-                    _READERS[key.rule, key.field],
-                    _NEEDS.get((key.rule, key.field), ""),
-                )
-                for key in self.keys_of(series)
-            ]
+        Remembers what it was asked for.
+        """
+
+        def readings(series: str, parts: Parts) -> tuple[Reading, ...]:
+            return tuple(
+                Reading(f"{series}_{suffix}", rule, series, _READERS[rule, field])
+                for suffix, rule, field in self.keys_of(series)
+                if (rule, field) not in _NEEDS or getattr(parts, _NEEDS[rule, field])
+            )
 
         return lru_cache(maxsize=KEPT_READINGS)(readings)
 

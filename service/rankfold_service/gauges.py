@@ -1,4 +1,4 @@
-"""The gauges of runs: every family's name and meaning, and how it is read from a snapshot.
+"""The gauges of runs: every family's name and meaning, and how its gauges are read from a snapshot.
 
 A value that does not exist is left out; it is neither 0 nor NaN, because `NaN > 0` is false and
 an alert would sleep over it.
@@ -7,29 +7,35 @@ an alert would sleep over it.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import NamedTuple
 
 from rankfold.fold import Fold, Table
 from rankfold.gate import Gate
-from rankfold.rules import Rule
+from rankfold.rules import Reading, Rule
 from rankfold_service import present
 from rankfold_service.judge import RunSnapshot
 
 Number = float | int
-# A label's value, or "" where a family has none beside the run's, and the gauge's.
-Sample = tuple[str, Number | None]
-ByRule = Mapping[Rule, list[Sample]]
+Read = Callable[[RunSnapshot], Number | None]
+# What a family's own label says, or "" where it has none, and how the gauge is read.
+Gauge = tuple[str, Read]
+ByRule = Mapping[Rule, Sequence[Gauge]]
 
-_GATES = [(gate.value, gate) for gate in Gate]
+
+class Shape(NamedTuple):
+    """What decides which gauges a run has: runs of one shape have the same, of other values."""
+
+    totals: present.Shape
+    newest: present.Shape
 
 
-class Figures(NamedTuple):
-    """A run's snapshot, its series in order and its keys by rule, read once for all families."""
+class Plan(NamedTuple):
+    """What the families of a run's gauges are made from."""
 
-    run: RunSnapshot
-    series: list[tuple[str, Fold]]
+    series: Sequence[str]
     totals: ByRule
     newest: ByRule
 
@@ -41,46 +47,64 @@ class Family(NamedTuple):
         name: of the family.
         help: what it means, in one sentence without a backslash, a quote or a line break.
         label: one more label, or "".
-        read: returns a run's samples.
+        gauges: returns those of the runs of one plan.
     """
 
     name: str
     help: str
     label: str
-    read: Callable[[Figures], Iterable[Sample]]
+    gauges: Callable[[Plan], Iterable[Gauge]]
 
 
-def figures(run: RunSnapshot) -> Figures:
-    """Return what the families are read from."""
-    series = sorted(run.totals.series.items())
-    return Figures(run, series, _by_rule(run, run.totals), _by_rule(run, run.newest))
+def shape(run: RunSnapshot) -> Shape:
+    """Return what decides which gauges a run has."""
+    return Shape(present.shape(run, run.totals), present.shape(run, run.newest))
 
 
-def _by_rule(run: RunSnapshot, table: Table) -> ByRule:
-    found: defaultdict[Rule, list[Sample]] = defaultdict(list)
-    for key in present.keys(run, table):
-        found[key.rule].append((key.name, key.value))
+def plan(of: Shape) -> Plan:
+    """Return what the families of runs of one shape are made from."""
+    return Plan(
+        of.totals.series,
+        _by_rule(of.totals, attrgetter("totals")),
+        _by_rule(of.newest, attrgetter("newest")),
+    )
+
+
+def _by_rule(of: present.Shape, table: Callable[[RunSnapshot], Table]) -> ByRule:
+    found: defaultdict[Rule, list[Gauge]] = defaultdict(list)
+    for reading in present.readings(of):
+        found[reading.rule].append((reading.name, _reader(reading, table)))
     return found
 
 
-def _total(rule: Rule, of: Figures) -> Iterable[Sample]:
+def _reader(reading: Reading, table: Callable[[RunSnapshot], Table]) -> Read:
+    read, name, series = reading.read, reading.name, reading.series
+    if series is None:
+        return lambda run: read(table(run).scalars[name])
+    return lambda run: read(table(run).series[series])
+
+
+def _total(rule: Rule, of: Plan) -> Iterable[Gauge]:
     return of.totals.get(rule, ())
 
 
-def _newest(rule: Rule, of: Figures) -> Iterable[Sample]:
+def _newest(rule: Rule, of: Plan) -> Iterable[Gauge]:
     return of.newest.get(rule, ())
 
 
-def _series(count: Callable[[Fold], int], of: Figures) -> list[Sample]:
-    return [(name, count(fold)) for name, fold in of.series]
+def _series(count: Callable[[Fold], int], of: Plan) -> list[Gauge]:
+    def reader(name: str) -> Read:
+        return lambda run: count(run.totals.series[name])
+
+    return [(name, reader(name)) for name in of.series]
 
 
-def _run(value: Callable[[RunSnapshot], Number | None], of: Figures) -> list[Sample]:
-    return [("", value(of.run))]
+def _always(*gauges: Gauge) -> Callable[[Plan], Iterable[Gauge]]:
+    return lambda _: gauges
 
 
-def _gates(of: Figures) -> list[Sample]:
-    return [(name, int(gate is of.run.gate)) for name, gate in _GATES]
+def _is(gate: Gate) -> Read:
+    return lambda run: int(run.gate is gate)
 
 
 _OF_RULE: Mapping[Rule, str] = {
@@ -107,7 +131,7 @@ _OF_SERIES: Mapping[str, tuple[str, Callable[[Fold], int]]] = {
     ),
 }
 
-_OF_RUN: Mapping[str, tuple[str, Callable[[RunSnapshot], Number | None]]] = {
+_OF_RUN: Mapping[str, tuple[str, Read]] = {
     "rankfold_conflicts": (
         "Identities reported again with other content, over all attempts; never falls.",
         lambda run: run.conflicts,
@@ -159,6 +183,11 @@ FAMILIES: tuple[Family, ...] = (
         Family(name, text, "series", partial(_series, count))
         for name, (text, count) in _OF_SERIES.items()
     ),
-    *(Family(name, text, "", partial(_run, value)) for name, (text, value) in _OF_RUN.items()),
-    Family("rankfold_gate", "1 for the run's live verdict, 0 for the others.", "status", _gates),
+    *(Family(name, text, "", _always(("", read))) for name, (text, read) in _OF_RUN.items()),
+    Family(
+        "rankfold_gate",
+        "1 for the run's live verdict, 0 for the others.",
+        "status",
+        _always(*((gate.value, _is(gate)) for gate in Gate)),
+    ),
 )

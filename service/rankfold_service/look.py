@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rankfold.errors import NotFound, StoreDamaged
 from rankfold_service.judge import Judge, Mark
-from rankfold_service.lines import Lines, run_lines
+from rankfold_service.lines import Lines, Template, Templates
 from rankfold_service.store import Name, Store
 from rankfold_service.writer import Writer
 
@@ -28,12 +28,13 @@ _log = logging.getLogger("rankfold.look")
 class _Seen(NamedTuple):
     """A run as it was when it was read last: the store's version, its mark and its lines.
 
-    It has no lines where the gauges no longer show it.
+    It has no lines where the gauges no longer show it. The template is held for the next time.
     """
 
     version: Hashable
     mark: Mark
     lines: Lines | None
+    template: Template | None
 
 
 class Lookout:
@@ -51,6 +52,7 @@ class Lookout:
         self._writer = writer
         self._judge = judge
         self._seen: dict[Name, _Seen] = {}
+        self._templates = Templates()
         self.damaged = 0
 
     async def look(self) -> dict[Name, Lines]:
@@ -61,7 +63,9 @@ class Lookout:
         out.
         """
         versions = await self._writer.call(lambda store: store.versions())
-        look = _Look(self._judge, versions, self._seen, lambda: self._writer.waited_for)
+        look = _Look(
+            self._judge, self._templates, versions, self._seen, lambda: self._writer.waited_for
+        )
         while await self._writer.call(look.go_on):
             pass
         for error in look.damaged:
@@ -79,6 +83,7 @@ class _Look:
 
     Args:
         judge: says what the gauges show.
+        templates: of the lines.
         versions: of every run.
         seen: what an earlier look has seen.
         waited_for: says whether anything else waits for the writer.
@@ -87,11 +92,13 @@ class _Look:
     def __init__(
         self,
         judge: Judge,
+        templates: Templates,
         versions: Mapping[Name, Hashable],
         seen: Mapping[Name, _Seen],
         waited_for: Callable[[], bool],
     ) -> None:
         self._judge = judge
+        self._templates = templates
         self._waited_for = waited_for
         self._versions = versions
         self.seen: dict[Name, _Seen] = {}
@@ -131,10 +138,13 @@ class _Look:
         try:
             ledger = store.run(*name)
             mark = self._judge.mark(ledger)
-            shown = self._judge.shown(mark)
-            lines = run_lines(self._judge.snapshot(ledger, mark)) if shown else None
+            template = lines = None
+            if self._judge.shown(mark):
+                run = self._judge.snapshot(ledger, mark)
+                template = self._templates.of(run)
+                lines = template.fill(run)
             # What changes after the version was read is another version.
-            self.seen[name] = _Seen(self._versions[name], mark, lines)
+            self.seen[name] = _Seen(self._versions[name], mark, lines, template)
         except NotFound:
             pass  # deleted since its name was read
         except StoreDamaged as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from rankfold import answers
 from rankfold.attempt import Attempt
@@ -14,7 +14,7 @@ from rankfold.fold import Fold, ScalarFold, Table, WorstToken
 from rankfold.ledger import ConflictNote, Ledger
 from rankfold.page import GLOBAL
 from rankfold.partial import number_to_json
-from rankfold.rules import Key, Rule, RuleSet, read_scalar, read_series
+from rankfold.rules import Key, Reading, Rule, RuleSet, read_series, scalar_reading
 
 
 class Rulebook(Protocol):
@@ -29,18 +29,38 @@ class Rulebook(Protocol):
         """By which rule each scalar is folded."""
 
 
+class Shape(NamedTuple):
+    """What decides which keys a table has: its series, and how they and its scalars are read."""
+
+    series: tuple[str, ...]
+    of_series: tuple[tuple[Reading, ...], ...]
+    scalars: tuple[Reading, ...]
+
+
+def shape(run: Rulebook, table: Table) -> Shape:
+    """Return what decides which keys a table has."""
+    series, rules, bindings = sorted(table.series), run.rules.readings, run.bindings
+    return Shape(
+        tuple(series),
+        tuple([rules(name, table.series[name].parts) for name in series]),
+        tuple([scalar_reading(key, bindings[key].rule) for key in sorted(table.scalars)]),
+    )
+
+
+def readings(shape: Shape) -> Iterable[Reading]:
+    """Return how every key is read: of the series first, then the scalars.
+
+    Of two of one name there is one: that of a series, and of the later one.
+    """
+    found = {reading.name: reading for of_one in shape.of_series for reading in of_one}
+    for reading in shape.scalars:
+        found.setdefault(reading.name, reading)
+    return found.values()
+
+
 def keys(run: Rulebook, table: Table) -> list[Key]:
-    """Return every key of a table: of its series first, then its scalars."""
-    keys = {
-        key.name: key
-        for series in sorted(table.series)
-        for key in run.rules.read_series(series, table.series[series])
-    }
-    for name in sorted(table.scalars):
-        fold = table.scalars[name]
-        rule = run.bindings[name].rule
-        keys.setdefault(name, Key(name, rule, read_scalar(fold, rule), None, fold))
-    return list(keys.values())
+    """Return every key of a table."""
+    return [reading.key(table) for reading in readings(shape(run, table))]
 
 
 def _json(value: float | int | None) -> float | int | str | None:

@@ -10,8 +10,8 @@ from rankfold.ledger import Ledger
 from rankfold.reading import iterations, range_totals
 from rankfold_service import present
 from rankfold_service.judge import Ages, Judge
-from rankfold_service.lines import run_lines
 from rankfold_service.store import Store
+from support.gauges import lines_of
 
 NOW = 1000.0
 
@@ -29,7 +29,7 @@ def about(ledger: Ledger) -> dict[str, Any]:
     ends = Selection(first=1, last=4)
     return {
         "run": judge.run(ledger),
-        "gauges": run_lines(judge.snapshot(ledger, judge.mark(ledger))),
+        "gauges": lines_of(judge.snapshot(ledger, judge.mark(ledger))),
         "gates": [
             judge.gate(ledger, Selection(attempts=attempts), policy)
             for attempts in chosen

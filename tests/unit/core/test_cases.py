@@ -22,9 +22,9 @@ def keys(ledger: Ledger) -> dict[str, Any]:
     """Return the value of every key of the effective totals."""
     totals = ledger.totals("effective")
     found = {
-        key.name: key.value
+        reading.name: reading.key(totals).value
         for series, fold in totals.series.items()
-        for key in ledger.facts.rules.read_series(series, fold)
+        for reading in ledger.facts.rules.readings(series, fold.parts)
     }
     for name, fold in totals.scalars.items():
         found[name] = read_scalar(fold, ledger.facts.bindings[name].rule)

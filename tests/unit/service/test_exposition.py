@@ -24,10 +24,10 @@ from rankfold.rules import Rule, RuleSet
 from rankfold_service.exposition import OPENMETRICS, TEXT, Exposition, negotiate
 from rankfold_service.gauges import FAMILIES
 from rankfold_service.judge import RunSnapshot
-from rankfold_service.lines import Lines, run_lines
+from rankfold_service.lines import Lines
 from rankfold_service.store import Name
 from rankfold_service.telemetry import Telemetry
-from support.gauges import Gauges
+from support.gauges import Gauges, lines_of
 from unit.service.snapshots import SERIES, compared, new_ledger, scalar, snapshot_of, tell
 
 Values = dict[tuple[str, ...], float]
@@ -50,7 +50,7 @@ class Runs:
         self.failure: Exception | None = None
         self.gate = asyncio.Event()
         self.gate.set()
-        self.lines = {(run.project, run.run): run_lines(run) for run in runs}
+        self.lines = {(run.project, run.run): lines_of(run) for run in runs}
 
     async def __call__(self) -> Mapping[Name, Lines]:
         """Return the lines of now, once the gate is open."""

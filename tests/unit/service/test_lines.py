@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 import struct
+import weakref
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.utils import floatToGoString
 
+from rankfold.rules import DEFAULT_KEYS, Rule, RuleSet
 from rankfold_service.gauges import FAMILIES
-from rankfold_service.lines import count, document, escaped, run_lines, spelled
-from unit.service.snapshots import compared, new_ledger, snapshot_of, tell
+from rankfold_service.lines import Templates, count, document, escaped, spelled
+from support.gauges import lines_of
+from unit.service.snapshots import compared, new_ledger, scalar, snapshot_of, tell
 
 
 def number(value: float) -> str:
@@ -77,9 +80,58 @@ def test_document_keeps_the_lines_of_a_family_together() -> None:
     ledger = new_ledger()
     tell(ledger, compared(), commit=0)
     run = snapshot_of(ledger)
-    runs = [run_lines(run), run_lines(run._replace(run="r2"))]
+    runs = [lines_of(run), lines_of(run._replace(run="r2"))]
     written = document(runs)
     names = [line.split("{")[0] for line in written.decode().splitlines() if line[0] != "#"]
     assert list(dict.fromkeys(names)) == [f.name for f in FAMILIES if f.name in names]
     assert names == sorted(names, key=[f.name for f in FAMILIES].index)
     assert count(written) == len(names)
+
+
+def test_runs_of_one_shape_share_a_template() -> None:
+    """Values and the run's own names tell runs apart, not what their gauges are called."""
+    rules = RuleSet()
+    first, second, third = (new_ledger(run=name, rules=rules) for name in ("r1", "r2", "r3"))
+    tell(first, compared(), commit=0)
+    tell(second, compared(count=2, largest=0.5, sum_=0.75), commit=0)
+    tell(third, compared(sum_sq=0.0), commit=0)
+    templates = Templates()
+    one, two, other = (templates.of(snapshot_of(ledger)) for ledger in (first, second, third))
+    assert one is two
+    assert one is not other
+    for ledger in (first, second):
+        assert one.fill(snapshot_of(ledger)) == lines_of(snapshot_of(ledger))
+
+
+def test_a_template_that_nobody_holds_is_let_go() -> None:
+    """However many shapes there were, memory has those of the runs that are shown."""
+    templates = Templates()
+    ledger = new_ledger()
+    tell(ledger, compared(), commit=0)
+    gone = weakref.ref(templates.of(snapshot_of(ledger)))
+    assert gone() is None
+
+
+@given(st.sampled_from(["%", "%%", "%r", "50%s", "} None", "a None", "nan", "inf", "\u2028"]))
+def test_names_are_never_taken_for_what_a_template_has(name: str) -> None:
+    """A name stands as it is, whatever it means to the one who fills the template in."""
+    ledger = new_ledger(name, name)
+    # One value is absent and one infinite, so that lines are looked at for those.
+    loss = scalar(f"{name} ", math.inf, Rule.MEAN)
+    tell(ledger, compared(series=name, valid=0, largest=None), loss, commit=0)
+    written = document([lines_of(snapshot_of(ledger))]).decode()
+    labels = f'project="{name}",run="{name}"'
+    assert f'rankfold_valid_positions{{{labels},series="{name}"}} 0\n' in written
+    assert f'rankfold_sum_value{{{labels},key="{name}_mismatch_count"}} 0\n' in written
+    assert f'key="{name}_diff_mean"' not in written
+    assert f'key="{name} "' not in written
+
+
+def test_a_series_of_which_the_rules_leave_no_key_has_its_own_gauges() -> None:
+    """What the rules say of keys takes no mismatch from the alert's gauges."""
+    removed = "\n".join(f"{key.suffix} = false" for key in DEFAULT_KEYS)
+    ledger = new_ledger(rules=RuleSet.parse(f'[series."*"]\n{removed}'))
+    tell(ledger, compared(count=1, largest=0.5, sum_=0.5), commit=0)
+    written = document([lines_of(snapshot_of(ledger))]).decode()
+    assert 'rankfold_mismatch_positions{project="default",run="r1",series="' in written
+    assert "key=" not in written

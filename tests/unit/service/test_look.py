@@ -19,12 +19,13 @@ from rankfold.wire import Receipt, Report
 from rankfold_service import look as looks
 from rankfold_service.aggregate import Aggregator
 from rankfold_service.judge import Ages, Judge
-from rankfold_service.lines import Lines, run_lines
+from rankfold_service.lines import Lines
 from rankfold_service.look import Lookout
 from rankfold_service.retention import Retention
 from rankfold_service.store import Arrival
 from rankfold_service.store.memory import MemoryStore
 from rankfold_service.writer import Writer
+from support.gauges import lines_of
 from unit.service.snapshots import compared, new_ledger, tell
 
 AGES = Ages(stale=60, leave_finished=100, leave_stale=200)
@@ -86,7 +87,7 @@ def lines_seen(
 def expected(ledger: Ledger, clock: Clock) -> Lines:
     """Return the lines of a run as it is now."""
     judge = Judge(AGES, clock)
-    return run_lines(judge.snapshot(ledger, judge.mark(ledger)))
+    return lines_of(judge.snapshot(ledger, judge.mark(ledger)))
 
 
 def holding(ledger: Ledger) -> Counted:
