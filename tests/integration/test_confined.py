@@ -86,7 +86,7 @@ def test_damaged_run_is_left_aside_until_it_is_deleted(durable: Server) -> None:
     assert durable.stop() == 0
     damage(durable)
     verified = rankfold("verify", "--store", durable.store)
-    assert (verified.returncode, verified.stdout.count("\n")) == (1, 2)
+    assert (verified.returncode, verified.stdout.count("\n"), verified.stderr) == (1, 2, "")
     assert verified.stdout.startswith(f"run 'my-run' in {path_of(durable)} is damaged: ")
     for start in (1, 2):
         durable.start()

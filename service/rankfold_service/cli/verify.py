@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 
 from rankfold_service.cli import options
 from rankfold_service.cli.text import counted
@@ -31,6 +32,8 @@ def add_parser(subparsers: options.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print each difference; silence would leave a doubt, so agreement is said too."""
+    # What the store logs of damage is printed here.
+    logging.getLogger("rankfold.store").addHandler(logging.NullHandler())
     faults = 0
     for fault in verify(args.store):
         faults += 1
