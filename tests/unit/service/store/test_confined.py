@@ -18,6 +18,7 @@ from rankfold.audit import audit
 from rankfold.errors import NotFound, StoreDamaged, StoreUnavailable
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
+from rankfold_service.retention import Retention, forget
 from rankfold_service.store import Arrival, Store
 from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.record import unpack_all
@@ -213,6 +214,23 @@ def test_rows_of_the_journal_are_numbered_on_beyond_what_is_kept(path: Path) -> 
         store.file.close()
     store = open_store(path)
     assert store.run("default", "y").totals("all").series[SERIES].partials == 32
+    store.close()
+
+
+def test_retention_deletes_others_and_leaves_a_confined_run(path: Path) -> None:
+    """Nobody can tell how old it is; what its journal has stays, whatever goes around it."""
+    store = left_behind(path, one("x", 1), one("y", 1))
+    store.file.close()
+    head = damage(path)
+    store = open_store(path)
+    for limits in (Retention(age=1.0), Retention(size=1)):
+        take(store, one("y", 2))
+        assert forget(store, limits, 100.0, lambda _: False) == [("default", "y")]
+        assert store.names() == [X]
+    store.close()
+    restore(path, head)
+    store = open_store(path)
+    assert store.run("default", "x").totals("all").series[SERIES].partials == 2
     store.close()
 
 
