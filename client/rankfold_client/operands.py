@@ -162,7 +162,8 @@ def _checked_ids(ids: Tensor, a: Tensor) -> Tensor:
         raise ValueError(f"token_ids must be integers, not {ids.dtype}")
     _check_held("token_ids", ids)
     _check_alike("token_ids", ids, a)
-    return ids
+    # torch picks nothing out of its other unsigned integers.
+    return ids if ids.dtype in INTEGERS else ids.long()
 
 
 def _check_held(name: str, tensor: Tensor) -> None:

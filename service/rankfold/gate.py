@@ -153,6 +153,8 @@ def _empty(policy: Policy, evidence: Evidence) -> Iterator[str]:
     for name, fold in sorted(evidence.series.items()):
         if not fold.partials:
             yield f"{name}: nothing was reported"
+        elif fold.total == 0:
+            yield f"{name}: no position to compare, the tensors are empty"
         elif not fold.valid:
             yield f"{name}: no position was under the mask"
 

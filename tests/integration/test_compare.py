@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import pty
+import resource
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -191,6 +194,109 @@ def test_the_dumps_of_the_demo_can_be_compared(
     assert main(["compare", path, path, "--a-key", "a", "--b-key", "b"]) == 1
     want = rf.compare(a, b, mask=mask)
     assert f"a: {want.count} of {want.valid} positions mismatch" in capfd.readouterr().out
+
+
+def test_the_worst_tokens_show_their_ids(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """By the option that is called as the client's argument is."""
+    a, b, mask = log_probs()
+    ids = torch.arange(a.numel()).view(a.shape)
+    path = dump(tmp_path / "step.pt", {"a": a, "b": b, "mask": mask, "input_ids": ids})
+    keys = ("compare", path, path, "--a-key", "a", "--b-key", "b", "--token-ids", "input_ids")
+    want = rf.compare(a, b, mask=mask, token_ids=ids).worst
+    assert want is not None
+    assert main([*keys]) == 1
+    shown = capfd.readouterr().out.splitlines()
+    assert (shown[-2].split()[-1], shown[-1].split()[-1]) == ("token_id", str(want.token_id))
+
+
+def test_an_empty_tensor_is_called_empty(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It is not the mask that left nothing."""
+    path = dump(tmp_path / "a.pt", {"x": torch.zeros(0, 5)})
+    assert main(["compare", path, path]) == 3
+    assert "x: no position to compare, the tensors are empty" in capfd.readouterr().out
+
+
+def test_a_large_array_needs_room_for_a_file(tmp_path: Path) -> None:
+    """Where there is none, it is told how much is needed, and where."""
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, x=np.zeros((5, 1 << 20), "f4"))
+    done = subprocess.run(
+        [sys.executable, "-m", "rankfold_service.cli.main", "compare", path, path],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20)),
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        f"rankfold compare: {path}: 'x.npy', 20971648 bytes, cannot be unpacked into {tmp_path}: "
+        "File too large; let TMPDIR name a folder with that much room, or save .safetensors, "
+        "which is compared where it is\n"
+    )
+    assert [file.name for file in tmp_path.iterdir()] == ["a.npz"]
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
+@pytest.mark.parametrize("moment", ["importing", "comparing"])
+def test_ctrl_c_at_a_terminal_ends_both_processes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """Quietly and with 130, whatever the comparison is at; the terminal sends it to both."""
+    header = b'{"x":{"dtype":"F32","shape":[2147483648],"data_offsets":[0,8589934592]}}'
+    header += b" " * (-len(header) % 8)
+    path, imports = tmp_path / "large.safetensors", tmp_path / "imports"
+    with path.open("wb") as file:
+        file.write(len(header).to_bytes(8, "little") + header)
+        file.truncate(8 + len(header) + (1 << 33))  # of which the disk holds nothing
+    (tmp_path / "sitecustomize.py").write_text(SLOW_IMPORT.format(str(imports)))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    process, terminal = pty.fork()
+    if not process:
+        command = ["-m", "rankfold_service.cli.main", "compare", str(path), str(path)]
+        os.execv(sys.executable, [sys.executable, *command])  # noqa: S606
+    os.set_blocking(terminal, False)
+    shown = b""
+    while not (imports.exists() if moment == "importing" else b"comparing" in shown):
+        shown += read_some(terminal)
+        assert os.waitpid(process, os.WNOHANG) == (0, 0), shown
+    child = int(Path(f"/proc/{process}/task/{process}/children").read_text())
+    if moment == "importing":  # the program can end by itself, should the command be slow
+        os.kill(process, signal.SIGSTOP)
+    os.write(terminal, b"\x03")
+    while moment == "importing" and ") Z " not in Path(f"/proc/{child}/stat").read_text():
+        shown += read_some(terminal)
+    os.kill(process, signal.SIGCONT)
+    ended, status = 0, 0
+    while not ended:
+        shown += read_some(terminal)
+        ended, status = os.waitpid(process, os.WNOHANG)
+    shown += read_some(terminal)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert not Path(f"/proc/{child}").exists()
+    progress = b"\r\x1b[Kcomparing 1 of 1: x\r\x1b[K" if moment == "comparing" else b""
+    assert shown.replace(b"^C", b"") == progress
+
+
+SLOW_IMPORT = """
+import pathlib, sys, time
+class Slow:
+    def find_spec(self, name, *_):
+        if name == "torch.nn":
+            pathlib.Path({!r}).touch()
+            time.sleep(0.5)
+sys.meta_path.insert(0, Slow())
+"""
+
+
+def read_some(terminal: int) -> bytes:
+    """Return what a terminal shows more of after a moment."""
+    time.sleep(0.001)
+    try:
+        return os.read(terminal, 10_000)
+    except OSError:  # nothing more, or nobody there any more
+        return b""
 
 
 def test_a_terminal_is_left_clean(tmp_path: Path) -> None:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from rankfold_client.dumps.choosing import Pair, Plan, Wish, plan
@@ -25,18 +27,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Compare two dumps and return the exit code."""
     args = _parser().parse_args(argv)
     try:
-        written = _compared(args)
+        with _interruptible():
+            written = _compared(args)
+            sys.stdout.buffer.write(written)
+            sys.stdout.buffer.flush()
     except DumpError as error:
         _say(str(error))
         return REFUSED
     except MemoryError:
-        _say("it takes more memory than there is: an .npz is read into it, .safetensors is not")
+        _say("it takes more memory than there is: save .safetensors, which stays in the file")
         return REFUSED
     except KeyboardInterrupt:
         return INTERRUPTED
-    sys.stdout.buffer.write(written)
-    sys.stdout.buffer.flush()
     return DONE
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C come while the body runs.
+
+    The command starts this program with SIGINT blocked, for torch takes long to import, and what
+    is interrupted there shows where.
+    """
+    before = signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -49,6 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     made.add_argument("--mask")
     made.add_argument("--mask-file", type=Path)
     made.add_argument("--no-mask", action="store_true")
+    made.add_argument("--token-ids")
     return made
 
 
@@ -63,6 +81,7 @@ def _compared(args: argparse.Namespace) -> bytes:
         mask=args.mask,
         mask_dump=None if args.mask_file is None else open_dump(args.mask_file),
         unmasked=args.no_mask,
+        token_ids=args.token_ids,
     )
     chosen = plan(a, b, wish)
     for note in chosen.notes:

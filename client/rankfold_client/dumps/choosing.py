@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -33,13 +33,14 @@ class Side(NamedTuple):
 
 
 class Pair(NamedTuple):
-    """Two tensors to compare; of several masks all must say the same."""
+    """Two tensors to compare; of several masks, or several token ids, all must say the same."""
 
     series: str
     at: Index
     a: Source
     b: Source
     masks: list[Source]
+    token_ids: list[Source]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +54,7 @@ class Wish:
         mask: the mask's name; None where it is to be found.
         mask_dump: the only dump in which a mask is looked for.
         unmasked: every position counts.
+        token_ids: the name of the integers that say which token is where; None for none.
     """
 
     a_key: str | None = None
@@ -61,6 +63,7 @@ class Wish:
     mask: str | None = None
     mask_dump: Dump | None = None
     unmasked: bool = False
+    token_ids: str | None = None
 
     @property
     def names_tensors(self) -> bool:
@@ -95,7 +98,9 @@ def plan(a: Dump, b: Dump, wish: Wish) -> Plan:
     mask = _mask_name(a, b, wish, made.notes)
     elsewhere = wish.mask_dump is not None and wish.mask_dump.path not in (a.path, b.path)
     own_mask = None if elsewhere else mask
-    names = _names(a, b, wish, own_mask)
+    _check_token_ids(a, b, wish.token_ids)
+    aside = {own_mask, wish.token_ids}
+    names = _names(a, b, wish, aside)
     if len(names) > MAX_NAMES:
         raise DumpError(
             f"{len(names)} names are more than the {MAX_NAMES} series that a run may have: "
@@ -107,9 +112,14 @@ def plan(a: Dump, b: Dump, wish: Wish) -> Plan:
         _add(made, series, Side(a, a.series.get(of_a, {})), Side(b, b.series.get(of_b, {})))
     if mask is not None:
         holders = [wish.mask_dump] if wish.mask_dump else _distinct(a, b)
-        made.pairs = [pair._replace(masks=_masks(holders, mask, pair)) for pair in made.pairs]
+        made.pairs = [pair._replace(masks=_beside(holders, mask, pair)) for pair in made.pairs]
+    if wish.token_ids is not None:
+        made.pairs = [
+            pair._replace(token_ids=_beside(_distinct(a, b), wish.token_ids, pair))
+            for pair in made.pairs
+        ]
     if not wish.names_tensors:
-        taken = {name for row in names for name in row[1:]} | {own_mask}
+        taken = {name for row in names for name in row[1:]} | aside
         made.notes += filter(None, (_left_out(dump, taken) for dump in _distinct(a, b)))
     return made
 
@@ -138,9 +148,14 @@ def _mask_name(a: Dump, b: Dump, wish: Wish, notes: list[str]) -> str | None:
     return masks[0]
 
 
-def _names(a: Dump, b: Dump, wish: Wish, mask: str | None) -> list[tuple[str, str, str]]:
+def _check_token_ids(a: Dump, b: Dump, name: str | None) -> None:
+    if name is not None and name not in a.series and name not in b.series:
+        raise DumpError(f"no token ids {name!r}: {_holdings(_distinct(a, b))}")
+
+
+def _names(a: Dump, b: Dump, wish: Wish, aside: Set[str | None]) -> list[tuple[str, str, str]]:
     """Return of each comparison what it is called, and the names of the tensors in A and B."""
-    of_a, of_b = _candidates(a, mask), _candidates(b, mask)
+    of_a, of_b = _candidates(a, aside), _candidates(b, aside)
     if wish.a_key is not None or wish.b_key is not None:
         left = _named(a, wish.a_key, "--a-key", of_a, wish.b_key)
         return [(left, left, _named(b, wish.b_key, "--b-key", of_b, wish.a_key))]
@@ -162,12 +177,12 @@ def _names(a: Dump, b: Dump, wish: Wish, mask: str | None) -> list[tuple[str, st
     return [(name, name, name) for name in dict.fromkeys([*of_a, *of_b])]
 
 
-def _candidates(dump: Dump, mask: str | None) -> list[str]:
+def _candidates(dump: Dump, aside: Set[str | None]) -> list[str]:
     """Return the names of what may be log-probs."""
     return [
         name
         for name, entries in dump.series.items()
-        if name != mask
+        if name not in aside
         and not _MASK.search(name)
         and any(entry.kind is not Kind.OTHER for entry in entries.values())
     ]
@@ -201,7 +216,7 @@ def _add(made: Plan, series: str, a: Side, b: Side) -> None:
             some = _listed(f"{series!r}{where(index)}" for index in only)
             made.notes.append(f"only in {one.dump.path}: {some}")
     for index in sorted(a.entries.keys() & b.entries.keys()):
-        made.pairs.append(Pair(series, index, a.source(index), b.source(index), []))
+        made.pairs.append(Pair(series, index, a.source(index), b.source(index), [], []))
     commits: dict[int, int] = {}
     for iteration, microbatch in a.entries.keys() | b.entries.keys():
         commits[iteration] = max(commits.get(iteration, 0), microbatch + 1)
@@ -214,12 +229,12 @@ def _add(made: Plan, series: str, a: Side, b: Side) -> None:
     made.series.append(series)
 
 
-def _masks(dumps: Sequence[Dump], mask: str, pair: Pair) -> list[Source]:
-    """Return the masks of a pair."""
-    known = [(dump, dump.series.get(mask, {}).get(pair.at)) for dump in dumps]
+def _beside(dumps: Sequence[Dump], name: str, pair: Pair) -> list[Source]:
+    """Return what dumps have under a name for a pair."""
+    known = [(dump, dump.series.get(name, {}).get(pair.at)) for dump in dumps]
     found = [Source(dump, entry) for dump, entry in known if entry is not None]
     if not found:
-        raise DumpError(f"{mask!r} has none for {pair.series!r}{where(pair.at)}")
+        raise DumpError(f"{name!r} has none for {pair.series!r}{where(pair.at)}")
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -53,31 +53,46 @@ def _partial(pair: Pair) -> Partial:
     try:
         check_name("the tensor's name", pair.series)
         with torch.inference_mode():
-            return compare(load(*pair.a), load(*pair.b), mask=_mask(pair.masks))
+            mask, ids = _agreed(pair.masks, _MASKS), _agreed(pair.token_ids, _TOKEN_IDS)
+            return compare(load(*pair.a), load(*pair.b), mask=mask, token_ids=ids)
     except ValueError as error:
         files = f"a is in {pair.a.dump.path}, b in {pair.b.dump.path}"
-        if pair.masks:
-            files += f", mask in {pair.masks[0].dump.path}"
+        for what, sources in (("mask", pair.masks), ("token ids", pair.token_ids)):
+            files += f", {what} in {sources[0].dump.path}" if sources else ""
         raise DumpError(f"{pair.series!r}{where(pair.at)}: {error} ({files})") from error
 
 
-def _mask(sources: list[Source]) -> Tensor | None:
-    """Return the mask; both files may have it, and must agree."""
+class _Beside(NamedTuple):
+    """What both files may have beside a pair: its name, what counts of it, what to do."""
+
+    what: str
+    meaning: Callable[[Tensor], Tensor]
+    remedy: str
+
+
+_MASKS = _Beside("masks", lambda mask: mask != 0, "say with --mask-file which file's counts")
+_TOKEN_IDS = _Beside(
+    "token ids", Tensor.long, "these are other tokens, which only a comparison without them ignores"
+)
+
+
+def _agreed(sources: list[Source], beside: _Beside) -> Tensor | None:
+    """Return what stands beside a pair; both files may have it, and must agree."""
     if not sources:
         return None
     first, *others = (load(*source) for source in sources)
     for source, other in zip(sources[1:], others, strict=True):
-        differing = _differing(first, other)
+        differing = _differing(first, other, beside.meaning)
         if differing:
             raise ValueError(
-                f"its masks differ{differing}: say with --mask-file which file's counts, "
+                f"its {beside.what} differ{differing}: {beside.remedy}, "
                 f"{sources[0].dump.path} or {source.dump.path}"
             )
     return first
 
 
-def _differing(first: Any, second: Any) -> str:
-    """Say in how far two masks differ, or "" where they agree."""
+def _differing(first: Any, second: Any, meaning: Callable[[Tensor], Tensor]) -> str:
+    """Say in how far two tensors differ, or "" where they agree."""
     if first.is_nested and second.is_nested:
         if not torch.equal(first.offsets(), second.offsets()):
             return " in the rows' lengths"
@@ -85,5 +100,5 @@ def _differing(first: Any, second: Any) -> str:
     if first.shape != second.shape or first.is_nested or second.is_nested:
         return " in shape"
     pieces = blocks([first, second], _BLOCK)
-    count = sum(int(torch.count_nonzero((x != 0) != (y != 0))) for x, y in pieces)
+    count = sum(int(torch.count_nonzero(meaning(x) != meaning(y))) for x, y in pieces)
     return f" at {count} positions" if count else ""

@@ -1,19 +1,27 @@
 """Tensors in an `.npz` of NumPy: what they are is read from headers, each array when it is wanted.
 
-Pickled arrays are never unpickled.
+Large arrays are unpacked into a temporary file and mapped, because in the archive they are
+compressed or begin at any byte, where no number may. Pickled arrays are never unpickled.
 """
 
 from __future__ import annotations
 
+import math
+import shutil
+import tempfile
 import zipfile
 from pathlib import Path
+from typing import IO, Any
 
 import numpy
 import torch
 from numpy.lib import format as npy
 from torch import Tensor
 
-from rankfold_client.dumps.entries import Dump, Entry, Index, Kind, unread
+from rankfold_client.dumps.entries import Dump, DumpError, Entry, Index, Kind, unread
+
+# Larger arrays are in a file, in bytes.
+MOST_IN_MEMORY = 1 << 24
 
 _SUFFIX = ".npy"
 _FLOAT_BYTES = (2, 4, 8)
@@ -38,7 +46,8 @@ def read(path: Path) -> Dump:
 
 
 def _entry(archive: zipfile.ZipFile, path: Path, member: str) -> Entry:
-    dtype = _dtype(archive, member)
+    with archive.open(member) as file:
+        _, _, dtype = _header(file, member)
     if dtype.kind == "f" and dtype.itemsize in _FLOAT_BYTES:
         return Entry(Kind.FLOAT, dtype.name, lambda: _array(path, member))
     if dtype.kind in _REFUSALS:
@@ -46,19 +55,42 @@ def _entry(archive: zipfile.ZipFile, path: Path, member: str) -> Entry:
     return Entry(Kind.OTHER, dtype.name, lambda: _array(path, member))
 
 
-def _dtype(archive: zipfile.ZipFile, member: str) -> numpy.dtype:
-    with archive.open(member) as file:
-        version = npy.read_magic(file)
-        header = _HEADERS.get(version)
-        if header is None:
-            raise ValueError(f"{member!r} has the unusual version {version} of the format")
-        _, _, dtype = header(file)
-    return dtype
+def _header(file: Any, member: str) -> tuple[tuple[int, ...], bool, numpy.dtype]:
+    """Return the shape, whether columns come first, and the dtype."""
+    version = npy.read_magic(file)
+    header = _HEADERS.get(version)
+    if header is None:
+        raise ValueError(f"{member!r} has the unusual version {version} of the format")
+    found: tuple[tuple[int, ...], bool, numpy.dtype] = header(file)
+    return found
 
 
 def _array(path: Path, member: str) -> Tensor:
     with zipfile.ZipFile(path) as archive, archive.open(member) as file:
-        array = npy.read_array(file, allow_pickle=False)
+        size = archive.getinfo(member).file_size
+        if size > MOST_IN_MEMORY:
+            array = _unpacked(file, member, size)
+        else:
+            array = npy.read_array(file, allow_pickle=False)
         if file.read(1):  # to the end, where the checksum is looked at
             raise ValueError(f"{member!r} holds more than its header says")
-    return torch.from_numpy(array.astype(array.dtype.newbyteorder("="), copy=False))
+    if not array.dtype.isnative:
+        array = array.byteswap(inplace=True).view(array.dtype.newbyteorder("="))
+    return torch.from_numpy(array)
+
+
+def _unpacked(file: IO[bytes], member: str, size: int) -> numpy.ndarray:
+    """Return an array in a file that has no name, and is gone with the array."""
+    shape, columns_first, dtype = _header(file, member)
+    try:
+        with tempfile.TemporaryFile() as room:
+            shutil.copyfileobj(file, room)
+            if room.tell() != math.prod(shape) * dtype.itemsize:
+                raise ValueError(f"{member!r} does not hold what its header says")
+            return numpy.memmap(room, dtype, "r+", shape=shape, order="F" if columns_first else "C")
+    except OSError as error:
+        raise DumpError(
+            f"{member!r}, {size} bytes, cannot be unpacked into {tempfile.gettempdir()}: "
+            f"{error.strerror or error}; let TMPDIR name a folder with that much room, or save "
+            ".safetensors, which is compared where it is"
+        ) from error

@@ -5,6 +5,7 @@ A list's index is the microbatch; in a list of lists, the iteration and the micr
 
 from __future__ import annotations
 
+import mmap
 import pickle
 import re
 import sys
@@ -45,6 +46,8 @@ def read(path: Path) -> Dump:
 def _load(path: Path) -> object:
     # In the old format tensors are read at once, into memory.
     mapped = zipfile.is_zipfile(path)
+    if mapped:
+        _check_room(path)
     try:
         return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
     except pickle.UnpicklingError:
@@ -53,6 +56,18 @@ def _load(path: Path) -> object:
     # Jagged tensors are refused where the compiler is not there, which takes long to import.
     import_module(_COMPILER)
     return torch.load(path, map_location="cpu", weights_only=True, mmap=mapped)
+
+
+def _check_room(path: Path) -> None:
+    """Refuse a file that is too large for torch, which maps it as if it were to be changed."""
+    with path.open("rb") as file:
+        try:
+            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY).close()
+        except OSError as error:
+            raise DumpError(
+                f"its {path.stat().st_size} bytes are more than the system lets torch map "
+                f"({error.strerror}): save .safetensors, or set vm.overcommit_memory to 1"
+            ) from error
 
 
 def _walk(dump: Dump, value: object, names: tuple[str, ...], places: tuple[int, ...]) -> None:
@@ -66,7 +81,7 @@ def _walk(dump: Dump, value: object, names: tuple[str, ...], places: tuple[int, 
         for place, inner in enumerate(value):
             _walk(dump, inner, names, (*places, place))
     else:
-        _add(dump, "/".join(names) or UNNAMED, places, _entry(value))
+        _add(dump, "/".join(names) if names else UNNAMED, places, _entry(value))
 
 
 def _add(dump: Dump, name: str, places: tuple[int, ...], entry: Entry) -> None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 from rankfold.coverage import Selection
@@ -26,7 +27,8 @@ from rankfold_service.http.decode import decode_report
 from rankfold_service.judge import Ages, Judge
 
 USAGE, INTERRUPTED = 2, 130
-NEEDED = {".npz": "numpy", ".safetensors": "safetensors"}
+GRACE_SECONDS = 1.0
+NEEDED = {".npz": ["numpy"], ".safetensors": ["safetensors", "numpy"]}
 
 DESCRIPTION = """\
 Compares two dumps of log-probs on this machine, without an aggregator: A as the trainer has them,
@@ -45,11 +47,12 @@ verdict incomplete. Integers and strings are no log-probs; what is left out is t
 
 Without --mask, a tensor that is called mask, or ends in _mask, is the mask if it is the only one,
 and a line says so. A mask has the tensors' shape and holds only 0 and 1; it may be in either file,
-and where both have it, they must agree. --mask-file says whose counts.
+and where both have it, they must agree; --mask-file says whose counts. Token ids are looked for
+likewise, in A and B.
 
-A comparison needs torch: the extra 'compare' brings all. Tensors in .safetensors and .pt stay in
-the file until they are read, so they may be larger than memory; of an .npz, one pair and its mask
-must fit into it.
+A comparison needs torch: the extra 'compare' brings all. Tensors may be larger than memory: in
+.safetensors and .pt they stay in the file until they are read, large ones of an .npz are unpacked
+into the folder that TMPDIR names, one pair at a time.
 
 examples:
   rankfold compare trainer.safetensors rollout.safetensors
@@ -83,6 +86,11 @@ def add_parser(subparsers: options.Subparsers) -> None:
     what.add_argument("--mask", metavar="NAME", help="the tensor that is 1 where positions count")
     what.add_argument("--mask-file", metavar="FILE", type=Path, help="where the mask is")
     what.add_argument("--no-mask", action="store_true", help="all positions count")
+    what.add_argument(
+        "--token-ids",
+        metavar="NAME",
+        help="the integers that say which token is where, shown for the worst ones",
+    )
     add_thresholds(parser.add_argument_group("how it is judged"))
     options.add_json(parser)
 
@@ -90,17 +98,40 @@ def add_parser(subparsers: options.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the verdict and return its exit code."""
     _check(args)
-    command = [sys.executable, "-m", "rankfold_client.dumps", *_arguments(args)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)  # noqa: S603
-    if done.returncode:
-        return _failed(done.returncode)
-    report, series = done.stdout.splitlines()
+    code, written = _compared([sys.executable, "-m", "rankfold_client.dumps", *_arguments(args)])
+    if code:
+        return _failed(code)
+    report, series = written.splitlines()
     answer = judged(report, tuple(json.loads(series)), _policy(args))
     if args.json:
         options.print_json(answer)
     else:
         print(verdict_text(answer, Screen.of(sys.stdout)))
     return EXIT_CODES[answer["gate"]]
+
+
+def _compared(command: list[str]) -> tuple[int, bytes]:
+    """Run the client's program and return its exit code and what it wrote.
+
+    Ctrl-C goes to both. The program starts with it blocked, until it can end quietly; what has not
+    ended by then is ended from here.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        started = subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: S603
+        with started:
+            try:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                written, _ = started.communicate()
+            except KeyboardInterrupt:
+                with suppress(subprocess.TimeoutExpired):
+                    started.wait(GRACE_SECONDS)
+                raise
+            finally:
+                started.kill()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return started.returncode, written
 
 
 def judged(body: bytes, series: tuple[str, ...], policy: Policy) -> Answer:
@@ -137,7 +168,7 @@ def _check(args: argparse.Namespace) -> None:
     if args.no_mask and (args.mask is not None or args.mask_file is not None):
         raise ConfigurationError("--no-mask contradicts --mask and --mask-file")
     files = [args.a, args.b, *([args.mask_file] if args.mask_file else [])]
-    needed = ["torch", *(NEEDED.get(file.suffix.lower(), "torch") for file in files)]
+    needed = ["torch", *(name for file in files for name in NEEDED.get(file.suffix.lower(), []))]
     missing = [name for name in dict.fromkeys(needed) if importlib.util.find_spec(name) is None]
     if missing:
         raise ConfigurationError(
@@ -149,7 +180,7 @@ def _check(args: argparse.Namespace) -> None:
 def _arguments(args: argparse.Namespace) -> list[str]:
     """Return the options of the client's program, such that no value is taken for an option."""
     named = {"a-key": args.a_key, "b-key": args.b_key, "mask": args.mask}
-    named["mask-file"] = args.mask_file
+    named |= {"mask-file": args.mask_file, "token-ids": args.token_ids}
     given = [f"--{name}={value}" for name, value in named.items() if value is not None]
     given += [f"--series={name}" for name in args.series]
     return [*given, *(["--no-mask"] if args.no_mask else []), "--", str(args.a), str(args.b)]

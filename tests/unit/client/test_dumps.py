@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import resource
 import struct
 import sys
 import zipfile
@@ -22,9 +23,11 @@ from torch import Tensor
 import rankfold_client as rf
 from rankfold.names import name_fault
 from rankfold.partial import Partial
+from rankfold_client.dumps import npz_file
 from rankfold_client.dumps.__main__ import main
 from rankfold_client.dumps.comparing import run_name
 from rankfold_client.dumps.entries import Dump, DumpError, Index, Kind
+from rankfold_client.dumps.npz_file import MOST_IN_MEMORY
 from rankfold_client.dumps.opening import load, open_dump
 from unit.client import comparing
 
@@ -52,6 +55,12 @@ def write_safetensors(path: Path, tensors: dict[str, Tensor]) -> Path:
 def write_pt(path: Path, value: Any) -> Path:
     """Write anything that torch.save takes."""
     torch.save(value, path)
+    return path
+
+
+def write_compressed(path: Path, tensors: dict[str, Tensor]) -> Path:
+    """Write arrays as NumPy compresses them."""
+    np.savez_compressed(path, **{name: tensor.numpy() for name, tensor in tensors.items()})
     return path
 
 
@@ -208,6 +217,40 @@ def test_a_mask_in_both_files_must_agree(tmp_path: Path, capfd: pytest.CaptureFi
     assert "its masks differ in the rows' lengths" in Run(capfd, a, b).said
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint16, torch.uint8])
+def test_the_worst_token_has_its_id(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], dtype: torch.dtype
+) -> None:
+    """Of either file, whatever integers; where both have ids, they are of the same tokens."""
+    ids = torch.tensor([[7, 8, 9], [10, 11, 12]])
+    a = write_pt(tmp_path / "a.pt", {"x": A, "ids": ids.to(dtype), "more": MASK})
+    b = write_pt(tmp_path / "b.pt", {"x": B})
+    run = Run(capfd, a, b, "--token-ids", "ids")
+    assert run.column("worst")[0]["token_id"] == 12
+    assert run.said == f"rankfold compare: left out of {a}: 'more' (int64)\n"
+    write_pt(b, {"x": B, "ids": ids})
+    assert Run(capfd, b, a, "--token-ids", "ids").column("worst")[0]["token_id"] == 12
+    write_pt(b, {"x": B, "ids": ids + MASK})
+    run = Run(capfd, a, b, "--token-ids", "ids")
+    assert (run.code, run.report) == (2, None)
+    assert "'x': its token ids differ at 5 positions: these are other tokens" in run.said
+    write_pt(a, {"x": [A, A], "ids": [ids]})
+    assert "'ids' has none for 'x' of iteration 0, microbatch 1" in (
+        Run(capfd, a, a, "--token-ids", "ids").said
+    )
+
+
+def test_a_tensor_without_a_name_is_not_one_whose_name_is_empty(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """They stand apart in one file, and are called by what they are."""
+    a = write_pt(tmp_path / "a.pt", [{"": A, "tensor": A}])
+    assert list(open_dump(a).series) == ["", "tensor"]
+    assert f"'tensor' of {a} is compared with '' of {a}" in (
+        Run(capfd, a, a, "--a-key", "tensor", "--b-key", "").said
+    )
+
+
 def test_one_file_may_hold_both_and_a_third_the_mask(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -271,6 +314,11 @@ def test_what_only_one_file_has_is_judged_and_told(
         ({"x/y": A, "x": {"y": A}}, {"x": A}, [], "two things in it are called 'x/y'"),
         ({"a\nb": A}, {"": A}, [], "the tensor's name 'a\\nb' must not contain control"),
         ({"a\x1b[2J\nb": A}, {"v": MASK}, [], "no float tensor to compare: "),
+        ({"": A}, {"x": A}, [], "the tensor's name '' must have 1 to 200 characters, not 0"),
+        ({"x": A, "ids": MASK}, {"x": A}, ["--token-ids", "z"], "no token ids 'z': "),
+        ({"x": A, "ids": MASK[0]}, {"x": A}, ["--token-ids", "ids"], "token_ids (3,) and a (2, 3)"),
+        ({"x": A, "y": A}, {"x": A}, ["--token-ids", "y"], "token_ids must be integers, not torch"),
+        ({"x": A, "ids": "s"}, {"x": A}, ["--token-ids", "ids"], "str cannot be compared"),
         (
             {"x": Thing()},
             {"x": A},
@@ -343,10 +391,27 @@ def test_hostile_arrays_are_refused(
     assert complaint in run.said
 
 
-def test_arrays_of_another_machine_and_order(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("content", [npy(np.zeros(2)) + b"x", npy(np.zeros(2))[:-1], HUGE])
+def test_a_large_array_has_the_size_that_its_header_says(
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    content: bytes,
 ) -> None:
-    """Big-endian numbers and columns before rows are the same values."""
+    """What is unpacked into a file is neither cut nor filled up with zeros."""
+    monkeypatch.setattr(npz_file, "MOST_IN_MEMORY", 0)
+    a = npz_of(tmp_path / "a.npz", {"x.npy": content})
+    run = Run(capfd, a, write_pt(tmp_path / "b.pt", torch.zeros(2)))
+    assert (run.code, run.report) == (2, None)
+    assert "'x.npy' does not hold what its header says" in run.said
+
+
+@pytest.mark.parametrize("most", [0, MOST_IN_MEMORY])
+def test_arrays_of_another_machine_and_order(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    """Big-endian numbers and columns before rows are the same values, in memory and in a file."""
+    monkeypatch.setattr(npz_file, "MOST_IN_MEMORY", most)
     big = npz_of(tmp_path / "a.npz", {"x.npy": npy(np.asfortranarray(A.numpy().astype(">f4")))})
     assert reported(Run(capfd, big, write_pt(tmp_path / "b.pt", B))) == figures(rf.compare(A, B))
 
@@ -371,10 +436,12 @@ def test_damaged_files_are_refused(
     assert "give a file whose name ends in .npz, .saf" in Run(capfd, whole, tmp_path / "b.txt").said
 
 
+@pytest.mark.parametrize("most", [0, MOST_IN_MEMORY])
 def test_a_flipped_bit_of_an_npz_is_found(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """Its checksums are looked at; the other formats have none."""
+    monkeypatch.setattr(npz_file, "MOST_IN_MEMORY", most)
     path = write_npz(tmp_path / "a.npz", {"x": A})
     content = bytearray(path.read_bytes())
     content[content.index(struct.pack("<f", -2.5))] ^= 1
@@ -398,7 +465,7 @@ def test_old_and_unaligned_files_are_read(
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
-@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors", ".npz", "-compressed.npz"])
 def test_mapped_dumps_take_no_memory(tmp_path: Path, suffix: str) -> None:
     """What is read stays the file's, so that it may be larger than memory."""
 
@@ -406,12 +473,33 @@ def test_mapped_dumps_take_no_memory(tmp_path: Path, suffix: str) -> None:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
-    path = WRITERS[suffix](tmp_path / f"a{suffix}", {"x": torch.zeros(64, 1 << 17)})
+    write = WRITERS.get(suffix, write_compressed)
+    path = write(tmp_path / f"a{suffix}", {"x": torch.zeros(64, 1 << 17)})
     before = anonymous()
     dump = open_dump(path)
     tensor = load(dump, dump.series["x"][Index()])
     assert rf.compare(tensor, tensor).total == 64 << 17
     assert anonymous() - before < tensor.nbytes / 4
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux's /proc")
+def test_a_file_that_torch_may_not_map_is_refused_with_what_to_do(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A limit on address space stands for a machine whose memory is smaller than the file."""
+    path = write_pt(tmp_path / "a.pt", torch.zeros(1 << 26))
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 27), before[1]))
+    try:
+        run = Run(capfd, path, path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert (run.code, run.report) == (2, None)
+    assert run.said == (
+        f"rankfold compare: {path}: its {path.stat().st_size} bytes are more than the system lets "
+        "torch map (Cannot allocate memory): save .safetensors, or set vm.overcommit_memory to 1\n"
+    )
 
 
 def test_a_mask_of_another_file_takes_no_name_from_these(

@@ -146,6 +146,18 @@ def test_thresholds_say_nothing_about_a_series_without_a_position() -> None:
         ({}, {"series": {}}, Gate.NO_DATA, "no series was reported"),
         ({}, {"series": {"s": Fold()}}, Gate.NO_DATA, "s: nothing was reported"),
         ({}, {"series": {"s": Fold(1)}}, Gate.NO_DATA, "s: no position was under the mask"),
+        (
+            {},
+            {"series": {"s": Fold(1, total=2)}},
+            Gate.NO_DATA,
+            "s: no position was under the mask",
+        ),
+        (
+            {},
+            {"series": {"s": Fold(1, total=0)}},
+            Gate.NO_DATA,
+            "s: no position to compare, the tensors are empty",
+        ),
     ],
 )
 def test_verdict_says_what_is_missing(
