@@ -196,8 +196,11 @@ def test_the_dumps_of_the_demo_can_be_compared(
     assert f"a: {want.count} of {want.valid} positions mismatch" in capfd.readouterr().out
 
 
-def test_the_worst_tokens_show_their_ids(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_worst_tokens_show_their_ids(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By the option that is called as the client's argument is."""
+    monkeypatch.setenv("COLUMNS", "200")  # where there is no room, they are left out
     a, b, mask = log_probs()
     ids = torch.arange(a.numel()).view(a.shape)
     path = dump(tmp_path / "step.pt", {"a": a, "b": b, "mask": mask, "input_ids": ids})
