@@ -127,7 +127,10 @@ class OrderlyProtocol(HttpToolsProtocol):
 
 
 class BoundedProtocol(OrderlyProtocol):
-    """Ends connections whose request line and headers are too long or too slow to come."""
+    """Ends connections whose request line and headers are too long or too slow to come.
+
+    While a request is being answered, nobody waits for the head of the next.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -154,8 +157,13 @@ class BoundedProtocol(OrderlyProtocol):
         super().data_received(data)
         if self._refusal is not None:
             self._head_came()
-        elif self._in_head and self._late is None and not self.transport.is_closing():
-            self._await_head()
+        elif self._late is None:
+            self._await_next()
+
+    def on_response_complete(self) -> None:
+        """Give a request that began to come before this answer its time to go on."""
+        super().on_response_complete()
+        self._await_next()
 
     def on_message_begin(self) -> None:
         """Give a further request its time to come, once it turns out that it did not yet."""
@@ -172,6 +180,13 @@ class BoundedProtocol(OrderlyProtocol):
         """Begin to count the next head."""
         self._head = 0
         super().on_message_complete()
+
+    def _await_next(self) -> None:
+        """Wait for the rest of a head, unless a request before it is still to be answered."""
+        answered = self._newest is None or self._newest.response_complete
+        if self._in_head and answered and not self.transport.is_closing():
+            self._unset_keepalive_if_required()
+            self._await_head()
 
     def _await_head(self) -> None:
         self._late = self.loop.call_later(HEAD_SECONDS, self.transport.close)
