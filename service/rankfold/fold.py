@@ -57,14 +57,6 @@ class Moments(NamedTuple):
     sum_sq: int
 
 
-class Parts(NamedTuple):
-    """Which of a fold's optional fields were reported."""
-
-    moments: bool
-    ulp_max: bool
-    total: bool
-
-
 class Fold(NamedTuple):
     """Any number of partials of one series, folded.
 
@@ -98,11 +90,6 @@ class Fold(NamedTuple):
     def finite(self) -> int:
         """Positions whose d is finite: the denominator of the mean."""
         return self.valid - self.nonfinite
-
-    @property
-    def parts(self) -> Parts:
-        """Which optional fields it has."""
-        return _parts((self.moments is not None, self.ulp_max is not None, self.total is not None))
 
     @property
     def bare(self) -> Fold:
@@ -209,7 +196,6 @@ class Fold(NamedTuple):
 
 # What the class's own constructor does with its arguments, in half the time.
 _fold: Callable[[tuple[Any, ...]], Fold] = partial(tuple.__new__, Fold)
-_parts: Callable[[tuple[Any, ...]], Parts] = partial(tuple.__new__, Parts)
 
 
 class ScalarFold(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from rankfold.errors import InvalidRules
 from rankfold.exact import deviation, from_units, mean
-from rankfold.fold import Fold, Parts, ScalarFold, Table
+from rankfold.fold import Fold, ScalarFold, Table
 from rankfold.names import name_fault
 
 
@@ -39,6 +39,22 @@ class KeyRule(NamedTuple):
     suffix: str
     rule: Rule
     field: str
+
+
+class Extras(NamedTuple):
+    """Which of a fold's optional fields were reported."""
+
+    moments: bool
+    ulp_max: bool
+    total: bool
+
+
+_extras: Callable[[tuple[Any, ...]], Extras] = partial(tuple.__new__, Extras)
+
+
+def extras(fold: Fold) -> Extras:
+    """Return which optional fields a fold has."""
+    return _extras((fold.moments is not None, fold.ulp_max is not None, fold.total is not None))
 
 
 class Key(NamedTuple):
@@ -207,17 +223,17 @@ class RuleSet:
         return self.scalars[sorted(matching, key=lambda p: p.specificity)[-1]]
 
     @cached_property
-    def readings(self) -> Callable[[str, Parts], tuple[Reading, ...]]:
+    def readings(self) -> Callable[[str, Extras], tuple[Reading, ...]]:
         """Return how the keys of a series are read out of folds that have some optional fields.
 
         Remembers what it was asked for.
         """
 
-        def readings(series: str, parts: Parts) -> tuple[Reading, ...]:
+        def readings(series: str, reported: Extras) -> tuple[Reading, ...]:
             return tuple(
                 Reading(f"{series}_{suffix}", rule, series, _READERS[rule, field])
                 for suffix, rule, field in self.keys_of(series)
-                if (rule, field) not in _NEEDS or getattr(parts, _NEEDS[rule, field])
+                if (rule, field) not in _NEEDS or getattr(reported, _NEEDS[rule, field])
             )
 
         return lru_cache(maxsize=KEPT_READINGS)(readings)

@@ -14,7 +14,7 @@ from rankfold.fold import Fold, ScalarFold, Table, WorstToken
 from rankfold.ledger import ConflictNote, Ledger
 from rankfold.page import GLOBAL
 from rankfold.partial import number_to_json
-from rankfold.rules import Key, Reading, Rule, RuleSet, read_series, scalar_reading
+from rankfold.rules import Key, Reading, Rule, RuleSet, extras, read_series, scalar_reading
 
 
 class Rulebook(Protocol):
@@ -42,7 +42,7 @@ def shape(run: Rulebook, table: Table) -> Shape:
     series, rules, bindings = sorted(table.series), run.rules.readings, run.bindings
     return Shape(
         tuple(series),
-        tuple([rules(name, table.series[name].parts) for name in series]),
+        tuple([rules(name, extras(table.series[name])) for name in series]),
         tuple([scalar_reading(key, bindings[key].rule) for key in sorted(table.scalars)]),
     )
 

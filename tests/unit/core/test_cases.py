@@ -12,7 +12,7 @@ import pytest
 from rankfold.coverage import Selection, coverage
 from rankfold.gate import Evidence, Policy, evaluate
 from rankfold.ledger import Ledger
-from rankfold.rules import read_scalar
+from rankfold.rules import extras, read_scalar
 from unit.core.builders import ledger_of, report_of_json
 
 CASES = json.loads(Path(__file__, "../../../cases/folds.json").resolve().read_text())
@@ -24,7 +24,7 @@ def keys(ledger: Ledger) -> dict[str, Any]:
     found = {
         reading.name: reading.key(totals).value
         for series, fold in totals.series.items()
-        for reading in ledger.facts.rules.readings(series, fold.parts)
+        for reading in ledger.facts.rules.readings(series, extras(fold))
     }
     for name, fold in totals.scalars.items():
         found[name] = read_scalar(fold, ledger.facts.bindings[name].rule)

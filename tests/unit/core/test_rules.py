@@ -16,6 +16,7 @@ from rankfold.rules import (
     Pattern,
     Rule,
     RuleSet,
+    extras,
     read_scalar,
     read_series,
 )
@@ -111,7 +112,7 @@ def values_of(rules: RuleSet, fold: Fold) -> dict[str, float | int | None]:
     """Return every key of a series `s` that a fold has, with its value."""
     table = Table()
     table.add_series("s", fold)
-    return {r.name: r.key(table).value for r in rules.readings("s", fold.parts)}
+    return {r.name: r.key(table).value for r in rules.readings("s", extras(fold))}
 
 
 def test_series_has_the_contract_keys() -> None:
