@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -50,3 +52,61 @@ def test_a_run_that_goes_on_passes_with_a_word_that_this_is_not_final(
     assert main(waited) == 0
     assert "not final after 0.1 s: the run is running" in capsys.readouterr().err
     assert main([*waited, "--require-finished"]) == 3
+
+
+def full(server: Server, command: str) -> subprocess.CompletedProcess[str]:
+    """Run a command in a shell, where its streams lead to a disk that is full."""
+    line = f"{sys.executable} -m rankfold_service.cli.main {command}"
+    return subprocess.run(
+        ["bash", "-c", line],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={"PATH": "/usr/bin:/bin", "RANKFOLD_URL": server.url},
+    )
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("runs", 1),
+        ("totals run --json", 1),
+        ("ranks run", 1),
+        ("worst run", 1),
+        ("export run", 1),
+        ("gate run", 2),
+        ("gate run --json", 2),
+        ("watch run", 2),
+    ],
+)
+def test_what_cannot_be_printed_is_a_failure_and_no_verdict(
+    server: Server, command: str, code: int
+) -> None:
+    """It is told in one line; where 1 is what a mismatch ends with, the code is 2."""
+    done, name = full(server, f"{command} >/dev/full"), command.split(maxsplit=1)[0]
+    complaint = f"rankfold {name}: its output cannot be written: No space left on device\n"
+    assert (done.returncode, done.stderr) == (code, complaint)
+    assert full(server, f"{command} >/dev/full 2>/dev/full").returncode == code
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("gate run --wait 0.1", 0),
+        ("gate run --wait 0.1 --require-finished", 3),
+        ("gate other", 3),
+        ("gate --nonsense", 2),
+        ("runs --project other", 1),
+        ("totals run --rank 7", 1),
+        ("totals other", 1),
+        ("runs --url http://127.0.0.1:9", 4),
+    ],
+)
+def test_errors_that_cannot_be_printed_change_nothing(
+    server: Server, command: str, code: int
+) -> None:
+    """The exit code is what it is with a disk that has room, and so is the output."""
+    done, quiet = full(server, command), full(server, f"{command} 2>/dev/full")
+    assert done.stderr
+    assert (done.returncode, quiet.returncode, quiet.stdout) == (code, code, done.stdout)

@@ -212,6 +212,16 @@ def test_the_worst_tokens_show_their_ids(
     assert (shown[-2].split()[-1], shown[-1].split()[-1]) == ("token_id", str(want.token_id))
 
 
+@pytest.mark.parametrize(("full", "code"), [("2>/dev/full", 0), (">/dev/full", 2)])
+def test_a_full_disk_makes_no_mismatch(tmp_path: Path, full: str, code: int) -> None:
+    """What is said beside the verdict may be lost; a verdict that is lost ends with 2."""
+    path = dump(tmp_path / "a.pt", {"x": torch.zeros(2), "mask": torch.ones(2)})
+    command = f"{sys.executable} -m rankfold_service.cli.main compare {path} {path} {full}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert done.stdout.startswith(b"pass") == (code == 0)
+
+
 def test_an_empty_tensor_is_called_empty(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """It is not the mask that left nothing."""
     path = dump(tmp_path / "a.pt", {"x": torch.zeros(0, 5)})

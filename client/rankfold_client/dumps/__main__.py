@@ -10,7 +10,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rankfold_client.dumps.choosing import Pair, Plan, Wish, plan
@@ -104,7 +104,8 @@ def _progress(number: int, pair: Pair, chosen: Plan) -> None:
 def _say(text: str) -> None:
     """Write a line to standard error, whatever is in the names that it tells."""
     line = printable(" ".join(text.split()))
-    print(f"rankfold compare: {line}", file=sys.stderr, flush=True)  # noqa: T201
+    with suppress(OSError):  # a full disk of what is said changes no verdict
+        print(f"rankfold compare: {line}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -63,7 +63,8 @@ examples:
 exit codes:
   0  pass
   1  fail: a position differs, or a threshold given here is exceeded
-  2  wrong usage, a file that cannot be read, tensors that cannot be compared, or no torch
+  2  wrong usage, a file that cannot be read, tensors that cannot be compared, no torch, or
+     output that cannot be written
   3  incomplete or no data
 """
 

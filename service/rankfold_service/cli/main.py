@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rankfold import __version__
 from rankfold.errors import (
@@ -71,13 +71,17 @@ examples:
 exit codes:
   0  done; of gate, watch and compare: pass
   1  failed, or what is asked for is not known; of gate, watch and compare: fail or invalid
-  2  wrong usage, a setting that cannot be used, or a refused request
+  2  wrong usage, a setting that cannot be used, or a refused request; of gate, watch and
+     compare also: their output cannot be written, which is 1 of all others
   3  of these only: incomplete, no data; of gate: a run that is not known
   4  no aggregator answers, or it cannot answer now
 
 environment:
   RANKFOLD_URL, RANKFOLD_PROJECT and RANKFOLD_TOKEN stand for --url, --project and --token.
 """
+
+# Their 1 is a verdict, and so never says that something else failed.
+JUDGES = ("gate", "watch", "compare")
 
 EXIT_CODES: tuple[tuple[type[RankfoldError], int], ...] = (
     (NotFound, FAILED),
@@ -132,7 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _abandon_output()
         _complain(command, f"its output cannot be written: {_why(error)}")
-        return FAILED
+        return USAGE if command in JUDGES else FAILED
     except KeyboardInterrupt:
         return INTERRUPTED
 
@@ -214,9 +218,33 @@ def _nowhere(number: int, flags: int) -> io.TextIOWrapper:
 
 
 def _never_fail_to_print() -> None:
-    """Show what the terminal's encoding lacks as question marks instead of failing."""
+    """Show what the terminal's encoding lacks as question marks instead of failing.
+
+    Errors that cannot be written do not matter to the command that they are of.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
+    if sys.stderr is sys.__stderr__ and isinstance(sys.stderr, io.TextIOWrapper):
+        sys.stderr = _indifferent(sys.stderr)
+
+
+class _Indifferent(io.FileIO):
+    """A file whose disk may be full: what cannot be written is left out."""
+
+    def write(self, data: Any) -> int:
+        """Write what can be written."""
+        try:
+            return super().write(data) or 0
+        except OSError:
+            return len(data)
+
+
+def _indifferent(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    """Return a stream for errors, which may not end a command or change its exit code."""
+    raw = _Indifferent(stream.fileno(), "wb", closefd=False)
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw), stream.encoding, stream.errors, line_buffering=True
+    )
 
 
 def _abandon_output() -> None:

@@ -60,7 +60,7 @@ examples:
 exit codes:
   0  pass
   1  fail or invalid
-  2  wrong usage or a refused request
+  2  wrong usage, a refused request, or output that cannot be written
   3  incomplete or no data
   4  no aggregator answers at the start
   130 after Ctrl-C
