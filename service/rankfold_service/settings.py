@@ -145,8 +145,8 @@ class Settings:
         metadata=_how(
             _seconds,
             "SECONDS",
-            "how long after its last report a run is deleted, which is looked for at the start "
-            "and then every 60 s; none keeps all",
+            "how long after its last report a finished or stale run is deleted, which is looked "
+            "for at the start and then every 60 s; a running one never is; none keeps all",
         ),
     )
     retain_bytes: int | None = field(
@@ -154,7 +154,8 @@ class Settings:
         metadata=_how(
             _positive,
             "BYTES",
-            "size of the store beyond which the longest silent runs are deleted, likewise; "
+            "size of the store beyond which the finished or stale runs that have been silent for "
+            "longest are deleted, likewise; "
             "none keeps all",
         ),
     )
@@ -165,7 +166,9 @@ class Settings:
     log_level: str = field(
         default="info",
         metadata=_how(
-            _one_of("debug", "info", "warning", "error"), "LEVEL", "least level that is logged"
+            _one_of("debug", "info", "warning", "error"),
+            "LEVEL",
+            "least level that is logged: debug, info, warning or error",
         ),
     )
     log_format: str = field(

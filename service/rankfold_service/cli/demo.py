@@ -67,12 +67,19 @@ def add_parser(subparsers: options.Subparsers) -> None:
         help="of the rollout's weights (default: %(default)s)",
     )
     parser.add_argument(
-        "--iterations", type=options.how_many, default=8, help="default: %(default)s"
+        "--iterations",
+        type=options.how_many,
+        default=8,
+        help="training steps (default: %(default)s)",
     )
-    parser.add_argument("--seed", type=options.index, default=0, help="default: %(default)s")
+    parser.add_argument(
+        "--seed", type=options.index, default=0, help="of all random numbers (default: %(default)s)"
+    )
     parser.add_argument("--keep", action="store_true", help="keep the aggregator until Ctrl-C")
     parser.add_argument("--dump", type=Path, metavar="DIR", help="write the compared tensors here")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write totals and gate here")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="write totals and gate here, as JSON"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

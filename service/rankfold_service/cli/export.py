@@ -72,7 +72,9 @@ def add_parser(subparsers: options.Subparsers) -> None:
         help="only this key; may be given several times (default: all)",
     )
     options.add_range(parser)
-    parser.add_argument("--rank", type=options.index, help="only what this rank reported")
+    parser.add_argument(
+        "--rank", type=options.index, help="only what this rank reported (default: all)"
+    )
     options.add_attempts(parser, "effective")
 
 

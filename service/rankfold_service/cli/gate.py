@@ -28,6 +28,9 @@ Prints the verdict on a run and the reasons for it:
 """
 
 EPILOG = """\
+A threshold for |a - b| does not replace the count: to let positions differ by up to X, give
+--max-mismatch-count too. Nats are the unit of log-probs.
+
 With --wait the verdict is asked for until it is final: at once where it is fail or invalid; pass
 when the run is finished or stale; incomplete and no_data when it is stale. A finished run that is
 incomplete is waited for, since reports may still be on their way, and so are an aggregator that
@@ -38,7 +41,8 @@ and a line on standard error says that it is not final: a run that goes on may p
 examples:
   rankfold gate my-run
   rankfold gate my-run --wait 600 --require-finished
-  rankfold gate my-run --series training/rollout_logprobs --from 10 --max-diff-max 1e-6
+  rankfold gate my-run --series training/rollout_logprobs --from 10
+  rankfold gate my-run --max-mismatch-count 1000 --max-diff-max 1e-6
 
 exit codes:
   0  pass
@@ -66,7 +70,7 @@ def add_parser(subparsers: options.Subparsers) -> None:
         type=options.amount,
         default=0.0,
         metavar="SECONDS",
-        help="ask until the verdict is final, for at most so long",
+        help="ask until the verdict is final, for at most so long (default: 0, ask once)",
     )
     options.add_json(parser)
 
@@ -93,19 +97,19 @@ def add_thresholds(group: argparse._ActionsContainer) -> None:
         "--max-mismatch-count",
         type=options.count,
         metavar="N",
-        help="fail where a series has more mismatches (default: 0)",
+        help="fail where a series has more positions that differ (default: 0)",
     )
     group.add_argument(
         "--max-diff-max",
         type=options.amount,
         metavar="X",
-        help="fail where a series has a larger difference",
+        help="fail where a series has a larger |a - b|, in nats, or one that is not finite",
     )
     group.add_argument(
         "--max-diff-mean",
         type=options.amount,
         metavar="X",
-        help="fail where a series has a larger mean difference",
+        help="fail where a series has a larger mean |a - b|, or one that is not finite",
     )
 
 

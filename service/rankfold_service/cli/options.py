@@ -102,10 +102,18 @@ def add_attempts(parser: argparse._ActionsContainer, default: str) -> None:
 def add_range(parser: argparse._ActionsContainer) -> None:
     """Add which iterations are meant; `check_range` looks at both ends."""
     parser.add_argument(
-        "--from", type=index, dest="first", metavar="ITERATION", help="the first iteration"
+        "--from",
+        type=index,
+        dest="first",
+        metavar="ITERATION",
+        help="the first iteration (default: the run's first)",
     )
     parser.add_argument(
-        "--to", type=index, dest="last", metavar="ITERATION", help="the last iteration"
+        "--to",
+        type=index,
+        dest="last",
+        metavar="ITERATION",
+        help="the last iteration, included (default: the run's last)",
     )
 
 

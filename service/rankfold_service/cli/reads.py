@@ -14,8 +14,8 @@ from rankfold_service.cli.text import Screen, spans, visible
 from rankfold_service.cli.views import ranks_table, runs_table, totals_table, worst_table
 
 CODES = (
-    "exit codes: 0 done, 1 no such project, run, attempt or rank, 2 wrong usage or refused,\n"
-    "4 no aggregator answers"
+    "exit codes: 0 done, 1 no such project, run, attempt or rank, or output that cannot be\n"
+    "written, 2 wrong usage or refused, 4 no aggregator answers, or it cannot answer now"
 )
 SHOWN_WORST = 20
 SHOWN_PROJECTS = 5
@@ -49,7 +49,9 @@ def add_totals(subparsers: options.Subparsers) -> None:
     )
     options.add_run(parser)
     options.add_attempts(parser, "effective")
-    parser.add_argument("--rank", type=options.index, help="only what this rank reported")
+    parser.add_argument(
+        "--rank", type=options.index, help="only what this rank reported (default: all)"
+    )
     options.add_json(parser)
 
 

@@ -37,7 +37,8 @@ examples:
   rankfold rules
   rankfold rules --rules rules.toml training/rollout_logprobs actor/pg_loss/mean
 
-exit codes: 0 done, 2 wrong usage or a rules file that cannot be used
+exit codes: 0 done, 1 output that cannot be written, 2 wrong usage or a rules file that cannot be
+used
 """
 
 
