@@ -68,10 +68,7 @@ def test_main_help_of_serve_says_when_runs_are_deleted(capsys: pytest.CaptureFix
     assert f"looked for at the start and then every {TIDY_SECONDS:g} s" in shown
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["serve", "gate", "watch", "runs", "totals", "ranks", "worst", "compare", "rules", "migrate"],
-)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_main_help_of_a_command_has_an_example_and_exit_codes(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
