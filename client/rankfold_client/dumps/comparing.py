@@ -72,7 +72,7 @@ class _Beside(NamedTuple):
 
 _MASKS = _Beside("masks", lambda mask: mask != 0, "say with --mask-file which file's counts")
 _TOKEN_IDS = _Beside(
-    "token ids", Tensor.long, "these are other tokens, which only a comparison without them ignores"
+    "token ids", Tensor.long, "these are not the same tokens; without --token-ids nobody looks"
 )
 
 
@@ -81,13 +81,10 @@ def _agreed(sources: list[Source], beside: _Beside) -> Tensor | None:
     if not sources:
         return None
     first, *others = (load(*source) for source in sources)
-    for source, other in zip(sources[1:], others, strict=True):
+    for other in others:
         differing = _differing(first, other, beside.meaning)
         if differing:
-            raise ValueError(
-                f"its {beside.what} differ{differing}: {beside.remedy}, "
-                f"{sources[0].dump.path} or {source.dump.path}"
-            )
+            raise ValueError(f"its {beside.what} differ{differing}: {beside.remedy}")
     return first
 
 
