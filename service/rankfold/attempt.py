@@ -35,7 +35,7 @@ class Shelf(Protocol):
         ...
 
     def put(self, attempt: int, iteration: int, page: Page) -> None:
-        """Keep a page that few reports will want again; memory lets go of it."""
+        """Keep a page as it is now."""
         ...
 
 
@@ -58,7 +58,7 @@ class Attempt:
         incomplete: the covered iterations that are not complete.
         last_commit: the highest iteration that a rank has committed.
         horizon: below it, complete iterations have their contents folded away.
-        dirty: pages that changed since they were last saved.
+        dirty: pages in memory that changed since they were last saved or put on the shelf.
     """
 
     def __init__(
@@ -161,8 +161,8 @@ class Attempt:
                 if iteration in self.covered and iteration not in self.incomplete:
                     self.open_page(iteration)
 
-    def held_cells(self) -> int:
-        """Return how many cells the pages in memory have."""
+    def held_size(self) -> int:
+        """Return how many cells and contents the pages in memory have."""
         return sum(map(len, self._pages.values()))
 
     def old_pages(self, keep: int) -> list[int]:
@@ -172,10 +172,12 @@ class Attempt:
         first_kept = self.paged.at(len(self.paged) - keep)
         return sorted(i for i in self._pages.keys() & self.dirty if i < first_kept)
 
-    def shelve(self, iteration: int) -> None:
-        """Put a page in memory on the shelf."""
+    def shelve(self, iteration: int, *, keep: bool = False) -> None:
+        """Put a page in memory on the shelf, and let go of it here unless it is to be kept too."""
         if self._shelf is not None:
-            self._shelf.put(self.number, iteration, self._pages.pop(iteration))
+            page = self._pages[iteration] if keep else self._pages.pop(iteration)
+            self._shelf.put(self.number, iteration, page)
+            self.dirty.discard(iteration)
 
     def forget_pages(self, keep: int) -> None:
         """Let go of saved pages that are older than the newest `keep`."""

@@ -270,9 +270,10 @@ class Page:
         return bool(crowded)
 
     def __len__(self) -> int:
-        """Return how many cells it has, by which its size in memory goes."""
-        kinds = (self.series, self.scalars)
-        return sum(len(ranks) for kind in kinds for ranks in kind.values())
+        """Return how many cells and contents it has, by which its size in memory goes."""
+        kinds: tuple[dict[str, dict[int, Cell[Any]]], ...] = (self.series, self.scalars)
+        cells = (cell for kind in kinds for ranks in kind.values() for cell in ranks.values())
+        return sum(1 + len(cell.contents) for cell in cells)
 
     @property
     def counts_for_coverage(self) -> bool:

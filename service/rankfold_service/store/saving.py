@@ -20,6 +20,10 @@ from rankfold_service.store.warm import Warm
 
 # For how long runs are made ready for the tables after a commit: the next one waits for it.
 SAVING_SECONDS = 0.003
+# Their old pages are packed before that, for a part of the time that went by, since long commits
+# leave few turns, and for so long at least.
+PACKING_SECONDS = 0.001
+PACKING_PART = 1 / 4
 # The same where nobody waits.
 CHECKPOINT_SECONDS = 0.1
 
@@ -63,6 +67,7 @@ class Saver:
         self._shelves = shelves
         self.backlog = Backlog(checkpoint_bytes)
         self._patience = 0
+        self._ended = 0.0
         self._deleted: set[Name] = set()
         self._warm = Warm(keep_iterations)
 
@@ -85,11 +90,15 @@ class Saver:
         backlog = self.backlog
         if backlog.size < self._patience:
             return
-        if due := backlog.due():
-            # Longer where saving does not keep up, so that the journal stays bounded.
-            self._save(due, SAVING_SECONDS * max(1.0, backlog.size / backlog.distance))
+        # Longer where saving does not keep up, so that the journal stays bounded.
+        times = max(1.0, backlog.size / backlog.distance)
+        packing = max(PACKING_SECONDS, PACKING_PART * (time.perf_counter() - self._ended))
+        due = backlog.due()
+        if due and self._pack_old(due, min(packing, SAVING_SECONDS) * times):
+            self._save(due, SAVING_SECONDS * times)
             self._patience = 0
             self._warm.cool(backlog.end - backlog.distance, backlog)
+        self._ended = time.perf_counter()
 
     def save_all(self) -> None:
         """Bring all tables up to date and empty the journal."""
@@ -100,6 +109,20 @@ class Saver:
         """Save nothing before the journal has grown a good deal."""
         self._patience = self.backlog.size + self.backlog.distance
 
+    def _pack_old(self, count: int, seconds: float) -> bool:
+        """Pack old pages of so many runs, for which the save need not wait then.
+
+        Returns:
+            False where there was no time for all.
+        """
+        until = time.perf_counter() + seconds
+        for name in islice(self.backlog, count):
+            if ledger := self._ledgers.get(name):
+                for _ in shelve_old(ledger, keep=self._warm.has_room):
+                    if time.perf_counter() > until:
+                        return False
+        return True
+
     def _save(self, count: int, seconds: float) -> None:
         """Save so many runs, or those for which there is time, in one commit."""
         ready = list(self._ready(count, time.perf_counter() + seconds))
@@ -109,24 +132,14 @@ class Saver:
             self._settle(name, again)
 
     def _ready(self, count: int, until: float) -> Iterator[Ready]:
-        """Yield runs that have waited longest, each with what the tables lack of it.
-
-        When the time is over before all old pages of a run are packed, it goes on the next time.
-        """
+        """Yield runs that have waited longest, each with what the tables lack of it."""
         for name in islice(self.backlog, count):
             ledger = self._ledgers.get(name)
             if ledger is None:
                 yield name, 0, None, []
                 continue
-            for _ in shelve_old(ledger):
-                if time.perf_counter() > until:
-                    return
-            shelf = self._shelves[name]
-            pages = [
-                (attempt.number, iteration, shelf.packed(attempt, iteration))
-                for attempt in ledger.attempts.values()
-                for iteration in sorted(attempt.dirty)
-            ]
+            unsaved = self._shelves[name].unsaved(ledger)
+            pages = [(*place, packed) for place, packed in unsaved]
             run = RunRow(name, pack_ledger(ledger), self.backlog.row)
             size = len(run.head) + sum(len(body) for *_, body in pages)
             yield name, size if name in self._tables else 0, run, pages

@@ -6,9 +6,9 @@ import struct
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import itemgetter
 from typing import Generic, TypeVar
 
-from rankfold.attempt import Attempt
 from rankfold.errors import StoreDamaged
 from rankfold.ledger import Ledger
 from rankfold.page import Page
@@ -91,23 +91,29 @@ class PackedShelf(Generic[T]):
         """See `Shelf.put`."""
         self._waiting[attempt, iteration] = self._pack(page)
 
-    def packed(self, attempt: Attempt, iteration: int) -> T:
-        """Return a page that the table does not have yet, as it is now."""
-        page = attempt.held(iteration)
-        return self._waiting[attempt.number, iteration] if page is None else self._pack(page)
+    def unsaved(self, ledger: Ledger) -> list[tuple[Place, T]]:
+        """Return what the table does not have of a ledger, as it is now, in order."""
+        for attempt in ledger.attempts.values():
+            for iteration in attempt.dirty:
+                self.put(attempt.number, iteration, attempt.page(iteration))
+        return sorted(self._waiting.items(), key=itemgetter(0))
 
     def settle(self) -> None:
         """Let go of everything: the table has it."""
         self._waiting.clear()
 
 
-def shelve_old(ledger: Ledger) -> Iterator[None]:
+def shelve_old(ledger: Ledger, *, keep: bool) -> Iterator[None]:
     """Pack what changed, is complete and is not among the newest, one page at each step.
 
-    What is not complete yet is left where it is: a rank's next report would want it back.
+    What is not complete yet is left where it is, for a rank's next report will change it.
+
+    Args:
+        ledger: of the run.
+        keep: in memory too what has its contents still, for they are folded away soon.
     """
     for attempt in [*ledger.attempts.values()]:
         for iteration in attempt.old_pages(HOT_ITERATIONS):
-            if attempt.held(iteration) is not None and iteration not in attempt.incomplete:
-                attempt.shelve(iteration)
+            if iteration not in attempt.incomplete:
+                attempt.shelve(iteration, keep=keep and iteration >= attempt.horizon)
                 yield

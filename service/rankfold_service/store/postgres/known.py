@@ -113,11 +113,7 @@ class KnownBook:
 
     def changes(self) -> list[tuple[int, int, bytes, bytes]]:
         """Return the pages that the tables do not have: attempt, iteration, and what they are."""
-        return [
-            (attempt.number, iteration, *self.shelf.packed(attempt, iteration))
-            for attempt in self.ledger.attempts.values()
-            for iteration in sorted(attempt.dirty)
-        ]
+        return [(*place, *packed) for place, packed in self.shelf.unsaved(self.ledger)]
 
     def settle(self, *, saved: bool) -> None:
         """Note that the transaction has committed, and let go of what is not needed soon.

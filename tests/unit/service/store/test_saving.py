@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
-from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -14,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from contract.answering import everything
+from rankfold.attempt import Attempt
 from rankfold.audit import audit
 from rankfold.errors import NotFound, StoreUnavailable
 from rankfold.rules import RuleSet
@@ -21,6 +21,7 @@ from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival, Store
 from rankfold_service.store import saving as subject
 from rankfold_service.store.memory import MemoryStore
+from rankfold_service.store.shelf import HOT_ITERATIONS
 from rankfold_service.store.sqlite import SqliteStore
 from support.reports import SERIES, partial, report, reports
 
@@ -30,6 +31,7 @@ KEEP = 2
 @pytest.fixture(autouse=True)
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave so little time that each commit saves one run, or packs one page."""
+    monkeypatch.setattr(subject, "PACKING_SECONDS", 0.0)
     monkeypatch.setattr(subject, "SAVING_SECONDS", 0.0)
 
 
@@ -223,19 +225,53 @@ def test_save_that_fails_is_forgotten_and_tried_later(path: Path, store: SqliteS
     assert rows(path, "SELECT name FROM run ORDER BY name") == [("run-0",), ("run-1",)]
 
 
+def iterate(store: SqliteStore, iterations: range) -> Attempt:
+    """Report complete iterations, each in a commit of its own."""
+    for iteration in iterations:
+        commits = [{"iteration": iteration, "microbatches": 2}]
+        rows_ = [partial(iteration=iteration, microbatch=m) for m in range(2)]
+        take(store, report(world_size=1, partials=rows_, commits=commits))
+    return store.run("default", "run").latest
+
+
 def test_old_pages_are_packed_before_their_run_is_saved(path: Path, store: SqliteStore) -> None:
     """A run with many iterations does not hold the next commit up by all of them at once."""
-    for iteration in range(20):
-        commits = [{"iteration": iteration, "microbatches": 1}]
-        rows_ = [partial(iteration=iteration)]
-        take(store, report(world_size=1, partials=rows_, commits=commits))
-    attempt = store.run("default", "run").latest
-    held = []
+    attempt = iterate(store, range(20))
+    left = []
     while attempt.dirty:
-        held.append(len(attempt._pages))
+        left.append(len(attempt.dirty))
+        assert rows(path, "SELECT count(*) FROM page") == [(0,)]
         store.maintain()
-    assert all(a - b <= 1 for a, b in pairwise(held))
+    assert left == [*range(20, HOT_ITERATIONS - 1, -1)]
     assert rows(path, "SELECT count(*) FROM page") == [(20,)]
+
+
+def test_pages_that_are_folded_away_soon_stay_in_memory(path: Path) -> None:
+    """They are packed for the save all the same, and are not unpacked to be folded away."""
+    with closing(SqliteStore(path, RuleSet(), checkpoint_bytes=1, keep_iterations=8)) as store:
+        attempt = iterate(store, range(20))
+        while attempt.dirty:
+            store.maintain()
+            assert all(attempt.held(iteration) for iteration in range(12, 20))
+        assert not any(attempt.held(iteration) for iteration in range(12))
+        assert rows(path, "SELECT count(*) FROM page") == [(20,)]
+
+
+def test_page_that_changes_after_it_was_packed_is_saved_as_it_is_then(path: Path) -> None:
+    """What was made ready of it is not what the table gets."""
+    with closing(SqliteStore(path, RuleSet(), checkpoint_bytes=1, keep_iterations=8)) as store:
+        attempt = iterate(store, range(20))
+        while 13 in attempt.dirty:
+            store.maintain()
+        assert take(store, report(partials=[partial(iteration=13, valid=9)])) == [Receipt(0, 0, 1)]
+        assert 13 in attempt.dirty
+        while attempt.dirty:
+            store.maintain()
+        expected = everything(store)
+    with closing(open_store(path)) as again:
+        assert rows(path, "SELECT count(*) FROM journal") == [(0,)]
+        assert everything(again) == expected
+        assert len(again.run("default", "run").latest.page(13).conflicts) == 1
 
 
 def test_runs_that_fall_silent_leave_memory(store: SqliteStore) -> None:
