@@ -124,18 +124,24 @@ class Fold(NamedTuple):
         Sums are exact. `max` is right where `tells_max_without` says so. The worst tokens are
         those that are left of the kept ones; `min`, `ulp_max` and optional fields stay.
         """
-        places = {token.place for token in part.worst}  # NaN equals nothing, a place itself
-        rest = self._replace(
-            partials=self.partials - part.partials,
-            valid=self.valid - part.valid,
-            count=self.count - part.count,
-            nonfinite=self.nonfinite - part.nonfinite,
-            sum=self.sum - part.sum,
-            worst=tuple(token for token in self.worst if token.place not in places),
+        max_, worst = self.max, self.worst
+        if self.count == part.count:  # then every finite difference is 0
+            max_ = 0.0 if self.finite > part.finite else None
+        if worst and part.worst:
+            places = {token.place for token in part.worst}  # NaN equals nothing, a place itself
+            worst = tuple(token for token in worst if token.place not in places)
+        return _fold(
+            (
+                self.partials - part.partials,
+                self.valid - part.valid,
+                self.count - part.count,
+                self.nonfinite - part.nonfinite,
+                self.sum - part.sum,
+                max_,
+                *self[6:10],
+                worst,
+            )
         )
-        if rest.count == 0:  # then every finite difference is 0
-            rest = rest._replace(max=0.0 if rest.finite else None)
-        return rest
 
     def tells_max_without(self, part: Fold) -> bool:
         """Whether `without` is sure of the largest difference: it is not that of the part."""
