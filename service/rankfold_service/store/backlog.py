@@ -38,6 +38,7 @@ class Backlog:
         row: the number of the journal's newest row; no later one is lower.
         end: how many bytes were ever entered.
         distance: bytes of journal in this round.
+        group: how many runs are saved together in this round.
     """
 
     def __init__(self, least: int) -> None:
@@ -81,7 +82,7 @@ class Backlog:
         """Return how many runs are to be saved now."""
         late = self.end - self._next_turn
         turns = min(self._turns_left, 1 + int(late / self._pace)) if late >= 0 else 0
-        return turns if turns >= min(self._turns_left, self._group) else 0
+        return turns if turns >= min(self._turns_left, self.group) else 0
 
     def first_row(self, saved: int) -> int:
         """Return the first row that is still needed once the first so many runs are saved."""
@@ -106,6 +107,6 @@ class Backlog:
 
     def _begin_round(self) -> None:
         self._turns_left = len(self._since)
-        self._group = -(-self._turns_left // GROUPS)
+        self.group = -(-self._turns_left // GROUPS)
         self._pace = self.distance / max(1, self._turns_left)
         self._next_turn = self.end + self._pace

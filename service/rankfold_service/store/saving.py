@@ -90,42 +90,43 @@ class Saver:
         backlog = self.backlog
         if backlog.size < self._patience:
             return
-        # Longer where saving does not keep up, so that the journal stays bounded.
-        times = max(1.0, backlog.size / backlog.distance)
-        packing = max(PACKING_SECONDS, PACKING_PART * (time.perf_counter() - self._ended))
-        due = backlog.due()
-        if due and self._pack_old(due, min(packing, SAVING_SECONDS) * times):
-            self._save(due, SAVING_SECONDS * times)
-            self._patience = 0
-            self._warm.cool(backlog.end - backlog.distance, backlog)
+        if due := backlog.due():
+            began = time.perf_counter()
+            # Longer where saving does not keep up, so that the journal stays bounded.
+            times = max(1.0, backlog.size / backlog.distance)
+            packing = max(PACKING_SECONDS, PACKING_PART * (began - self._ended))
+            packed = self._pack_old(due, began + min(packing, SAVING_SECONDS) * times)
+            if packed >= min(due, backlog.group):
+                self._save(packed, began + SAVING_SECONDS * times)
+                self._patience = 0
+                self._warm.cool(backlog.end - backlog.distance, backlog)
         self._ended = time.perf_counter()
 
     def save_all(self) -> None:
         """Bring all tables up to date and empty the journal."""
         while self.backlog:
-            self._save(len(self.backlog), CHECKPOINT_SECONDS)
+            self._save(len(self.backlog), time.perf_counter() + CHECKPOINT_SECONDS)
 
     def try_later(self) -> None:
         """Save nothing before the journal has grown a good deal."""
         self._patience = self.backlog.size + self.backlog.distance
 
-    def _pack_old(self, count: int, seconds: float) -> bool:
-        """Pack old pages of so many runs, for which the save need not wait then.
+    def _pack_old(self, count: int, until: float) -> int:
+        """Pack old pages of runs that have waited longest, so that their save has few to pack.
 
         Returns:
-            False where there was no time for all.
+            how many of so many runs have none left.
         """
-        until = time.perf_counter() + seconds
-        for name in islice(self.backlog, count):
+        for number, name in enumerate(islice(self.backlog, count)):
             if ledger := self._ledgers.get(name):
                 for _ in shelve_old(ledger, keep=self._warm.has_room):
                     if time.perf_counter() > until:
-                        return False
-        return True
+                        return number
+        return count
 
-    def _save(self, count: int, seconds: float) -> None:
+    def _save(self, count: int, until: float) -> None:
         """Save so many runs, or those for which there is time, in one commit."""
-        ready = list(self._ready(count, time.perf_counter() + seconds))
+        ready = list(self._ready(count, until))
         if ready:
             self._file.transaction(partial(self._write, ready))
         for name, again, *_ in ready:

@@ -225,13 +225,13 @@ def test_save_that_fails_is_forgotten_and_tried_later(path: Path, store: SqliteS
     assert rows(path, "SELECT name FROM run ORDER BY name") == [("run-0",), ("run-1",)]
 
 
-def iterate(store: SqliteStore, iterations: range) -> Attempt:
+def iterate(store: SqliteStore, iterations: range, run: str = "run") -> Attempt:
     """Report complete iterations, each in a commit of its own."""
     for iteration in iterations:
         commits = [{"iteration": iteration, "microbatches": 2}]
         rows_ = [partial(iteration=iteration, microbatch=m) for m in range(2)]
-        take(store, report(world_size=1, partials=rows_, commits=commits))
-    return store.run("default", "run").latest
+        take(store, report(run=run, world_size=1, partials=rows_, commits=commits))
+    return store.run("default", run).latest
 
 
 def test_old_pages_are_packed_before_their_run_is_saved(path: Path, store: SqliteStore) -> None:
@@ -244,6 +244,19 @@ def test_old_pages_are_packed_before_their_run_is_saved(path: Path, store: Sqlit
         store.maintain()
     assert left == [*range(20, HOT_ITERATIONS - 1, -1)]
     assert rows(path, "SELECT count(*) FROM page") == [(20,)]
+
+
+def test_saving_goes_on_while_every_run_reports(path: Path, store: SqliteStore) -> None:
+    """Where as much comes as is packed, those runs are saved whose old pages are packed."""
+    runs = [f"run-{number:02}" for number in range(20)]
+    for run in runs:
+        iterate(store, range(6), run)
+    for iteration in range(6, 12):
+        for run in runs:
+            iterate(store, range(iteration, iteration + 1), run)
+            store.maintain()
+    ((saved,),) = rows(path, "SELECT count(*) FROM run")
+    assert saved > len(runs) // 2
 
 
 def test_pages_that_are_folded_away_soon_stay_in_memory(path: Path) -> None:
