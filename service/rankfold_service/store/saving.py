@@ -92,10 +92,11 @@ class Saver:
             return
         if due := backlog.due():
             began = time.perf_counter()
-            # Longer where saving does not keep up, so that the journal stays bounded.
+            # More where saving does not keep up, so that the journal stays bounded.
             times = max(1.0, backlog.size / backlog.distance)
             packing = max(PACKING_SECONDS, PACKING_PART * (began - self._ended))
-            packed = self._pack_old(due, began + min(packing, SAVING_SECONDS) * times)
+            until = began + min(packing, SAVING_SECONDS) * times
+            packed = self._pack_old(min(due, int(backlog.group * times)), until)
             if packed >= min(due, backlog.group):
                 self._save(packed, began + SAVING_SECONDS * times)
                 self._patience = 0
