@@ -132,11 +132,16 @@ def stoppable() -> Iterator[None]:
     """
 
     def stop(*_: object) -> None:
-        _log.info("stopped")
+        # Nothing is logged here: the signal may come in the middle of another line of the log,
+        # and a stream that is written to twice at once raises what the log then swallows.
         raise SystemExit(0)
 
     with handled(stop):
-        yield
+        try:
+            yield
+        except SystemExit:
+            _log.info("stopped")
+            raise
 
 
 @contextlib.contextmanager

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
+import logging
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rankfold_service.cli.api import Api
 from rankfold_service.cli.main import main
+from rankfold_service.cli.serve import stoppable
 
 
 @contextmanager
@@ -109,3 +113,37 @@ def test_serve_refuses_settings_that_cannot_be_used(
     error = capsys.readouterr().err
     assert (error.startswith("rankfold serve: "), error.count("\n")) == (True, 1)
     assert complaint in error
+
+
+class Interrupted(io.RawIOBase):
+    """Standard error, in the first write to which a wish to stop comes."""
+
+    def __init__(self) -> None:
+        self.written = b""
+
+    def writable(self) -> bool:
+        """Say that it is."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """Keep what is written."""
+        first, self.written = not self.written, self.written + bytes(data)
+        if first:
+            signal.raise_signal(signal.SIGTERM)
+        return len(data)
+
+
+def test_wish_to_stop_is_heard_in_the_middle_of_a_line_of_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A start that waits for its store ends, whatever it was doing at that moment."""
+    raw = Interrupted()
+    stream = io.TextIOWrapper(io.BufferedWriter(raw), line_buffering=True)
+    monkeypatch.setattr(sys, "stderr", stream)
+    log = logging.getLogger("rankfold")
+    monkeypatch.setattr(log, "handlers", [logging.StreamHandler(stream)])
+    monkeypatch.setattr(log, "level", logging.INFO)
+    with pytest.raises(SystemExit) as ended, stoppable():
+        logging.getLogger("rankfold.store").warning("waiting for the store")
+    assert ended.value.code == 0
+    assert raw.written.endswith(b"stopped\n")
