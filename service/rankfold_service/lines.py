@@ -47,7 +47,8 @@ class Template:
     """
 
     def __init__(self, shape: Shape) -> None:
-        families = [(family, [*family.gauges(plan(shape))]) for family in FAMILIES]
+        planned = plan(shape)
+        families = [(family, [*family.gauges(planned)]) for family in FAMILIES]
         self._text = _NEXT_FAMILY.decode().join(_lines(*of) for of in families)
         self._reads = [read for _, gauges in families for _, read in gauges]
 

@@ -47,13 +47,13 @@ def shape(run: Rulebook, table: Table) -> Shape:
     )
 
 
-def readings(shape: Shape) -> Iterable[Reading]:
+def readings(of: Shape) -> Iterable[Reading]:
     """Return how every key is read: of the series first, then the scalars.
 
     Of two of one name there is one: that of a series, and of the later one.
     """
-    found = {reading.name: reading for of_one in shape.of_series for reading in of_one}
-    for reading in shape.scalars:
+    found = {reading.name: reading for of_one in of.of_series for reading in of_one}
+    for reading in of.scalars:
         found.setdefault(reading.name, reading)
     return found.values()
 

@@ -20,12 +20,12 @@ from rankfold_service.store.warm import Warm
 
 # For how long runs are made ready for the tables after a commit: the next one waits for it.
 SAVING_SECONDS = 0.003
-# Their old pages are packed before that, for a part of the time that went by, since long commits
-# leave few turns, and for so long at least.
-PACKING_SECONDS = 0.001
-PACKING_PART = 1 / 4
 # The same where nobody waits.
 CHECKPOINT_SECONDS = 0.1
+# How much of that old pages are packed for, before the runs are saved: a part of the time that
+# went by, since long commits leave few turns, and so much at least.
+PACKING_PART = 1 / 4
+PACKING_SECONDS = 0.001
 
 # A run to be saved, unless it was deleted, how many bytes are written again, and changed pages.
 Ready = tuple[Name, int, RunRow | None, list[PageRow]]

@@ -16,16 +16,14 @@ from hypothesis import strategies as st
 from contract.answering import about, everything
 from rankfold.audit import audit
 from rankfold.errors import NotFound, StoreDamaged, StoreUnavailable
-from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
 from rankfold_service.retention import Retention, forget
 from rankfold_service.store import Arrival, Store
-from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.record import unpack_all
 from rankfold_service.store.sqlite import SqliteStore
-from support.reports import SERIES, partial, report, reports
+from support.reports import SERIES, partial, report
+from unit.service.store.saved_often import new_reference, one, open_store, operations
 
-KEEP = 2
 X = ("default", "x")
 
 
@@ -33,21 +31,6 @@ X = ("default", "x")
 def path(tmp_path: Path) -> Path:
     """Return where the store lives."""
     return tmp_path / "store.db"
-
-
-def open_store(path: Path, checkpoint_bytes: int = 1) -> SqliteStore:
-    """Open a store that saves after every commit, unless told otherwise."""
-    return SqliteStore(path, RuleSet(), checkpoint_bytes=checkpoint_bytes, keep_iterations=KEEP)
-
-
-def new_reference() -> MemoryStore:
-    """Return the store that tells what is right."""
-    return MemoryStore(RuleSet(), keep_iterations=KEEP)
-
-
-def one(run: str, iteration: int = 0, **fields: object) -> Report:
-    """Return a report of one partial."""
-    return report(run=run, partials=[partial(iteration=iteration, **fields)])
 
 
 def take(store: Store, *taken: Report) -> list[object]:
@@ -312,13 +295,8 @@ def test_save_that_fails_loses_nothing_that_is_kept(
     store.close()
 
 
-OPERATIONS = st.one_of(
-    reports(),
-    reports(),
-    st.tuples(st.just("finish"), st.sampled_from("xy"), st.integers(0, 1)),
-    st.tuples(st.just("delete"), st.sampled_from("yyx")),
-    st.sampled_from(["maintain", "maintain", "kill", "close", "checkpoint"]),
-)
+# Of the run that is damaged seldom, so that there is something to restore.
+OPERATIONS = operations(deleted="yyx")
 
 
 class Damaged:

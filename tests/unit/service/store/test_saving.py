@@ -20,12 +20,10 @@ from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival, Store
 from rankfold_service.store import saving as subject
-from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.shelf import HOT_ITERATIONS
 from rankfold_service.store.sqlite import SqliteStore
-from support.reports import SERIES, partial, report, reports
-
-KEEP = 2
+from support.reports import SERIES, partial, report
+from unit.service.store.saved_often import new_reference, one, open_store, operations
 
 
 @pytest.fixture(autouse=True)
@@ -49,19 +47,9 @@ def store(path: Path) -> Iterator[SqliteStore]:
     opened.file.close()
 
 
-def open_store(path: Path) -> SqliteStore:
-    """Open a store that saves a run after every commit."""
-    return SqliteStore(path, RuleSet(), checkpoint_bytes=1, keep_iterations=KEEP)
-
-
 def take(store: Store, *taken: Report) -> list[object]:
     """Hand reports over in one commit."""
     return list(store.ingest([Arrival(r, float(i)) for i, r in enumerate(taken)]))
-
-
-def one(run: str, iteration: int = 0, **fields: object) -> Report:
-    """Return a report of one partial."""
-    return report(run=run, partials=[partial(iteration=iteration, **fields)])
 
 
 def rows(path: Path, query: str) -> list[tuple[object, ...]]:
@@ -74,15 +62,6 @@ def killed(store: SqliteStore) -> SqliteStore:
     """Open what a killed process leaves."""
     store.file.close()
     return open_store(store.file.path)
-
-
-OPERATIONS = st.one_of(
-    reports(),
-    reports(),
-    st.tuples(st.just("finish"), st.sampled_from("xy"), st.integers(0, 1)),
-    st.tuples(st.just("delete"), st.sampled_from("xy")),
-    st.sampled_from(["maintain", "maintain", "kill", "close", "checkpoint"]),
-)
 
 
 def act(store: Store, operation: object) -> object:
@@ -115,14 +94,13 @@ def tend(store: SqliteStore, operation: object) -> SqliteStore:
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(OPERATIONS, max_size=25), st.sampled_from([1, 300, 3000]))
+@given(st.lists(operations(), max_size=25), st.sampled_from([1, 300, 3000]))
 def test_store_killed_at_any_point_is_what_was_acknowledged(
     operations: list[object], distance: int
 ) -> None:
     """Reports, finishes and deletes, with kills and saves of single runs anywhere in between."""
-    reference = MemoryStore(RuleSet(), keep_iterations=KEEP)
-    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(subject, "SAVING_SECONDS", 0.0)
+    reference = new_reference()
+    with TemporaryDirectory() as folder:
         store = open_store(Path(folder) / "store.db")
         store._saver.backlog.distance = distance
         try:
