@@ -15,7 +15,6 @@ from psycopg import errors
 
 from support.documents import ROOT, blocks
 from support.postgres import Postgres, needs_postgres, tool
-from support.programs import environment
 from support.reports import partial
 from support.roles import DOCUMENT, OWNER, PASSWORDS, ROLE, make_roles, url
 from support.server import Server
@@ -41,7 +40,7 @@ def by_image(server: Postgres) -> None:
     psql = tool("psql")
     subprocess.run(
         [psql, "--set=ON_ERROR_STOP=1", f"--file={ROOT / 'docker/postgresql/roles.sql'}"],
-        env=environment(psql)
+        env=os.environ
         | {
             "PGHOST": "127.0.0.1",
             "PGPORT": str(server.port),
@@ -80,16 +79,15 @@ def test_backup_is_restored_and_verified(postgres: Postgres, tmp_path: Path) -> 
     store, restored = (postgres.url(postgres.create_database()) for _ in range(2))
     ((_, script),) = blocks(DOCUMENT, "sh")
     programs = (str(Path(tool("pg_dump")).parent), str(Path(sys.executable).parent))
-    given = environment(tool("pg_dump"))
     with Server(store) as server:
         for rank in range(2):
             said = [partial(microbatch=index, count=1, max=0.1, sum=0.1) for index in range(3)]
             assert server.report(run="run", rank=rank, partials=said).status_code == 200
-        path = os.pathsep.join((*programs, given["PATH"]))
+        path = os.pathsep.join((*programs, os.environ["PATH"]))
         done = subprocess.run(
             ["bash", "-euc", script],
             cwd=tmp_path,
-            env=given | {"STORE": store, "RESTORED": restored, "PATH": path},
+            env=os.environ | {"STORE": store, "RESTORED": restored, "PATH": path},
             capture_output=True,
             text=True,
             check=False,

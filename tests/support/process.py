@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from support.programs import environment, open_to_all
+from support.programs import open_to_all
 
 PATIENCE = 60.0
 
@@ -46,7 +46,7 @@ def give(path: Path, text: str, mode: int = 0o600) -> Path:
 
 
 def _how(command: Sequence[str | Path], folder: Path, within: Sequence[str] = ()) -> dict[str, Any]:
-    """Return how a program is run: where, with which environment, as whom.
+    """Return how a program is run: where, and as whom.
 
     Args:
         command: the program and its arguments.
@@ -63,7 +63,7 @@ def _how(command: Sequence[str | Path], folder: Path, within: Sequence[str] = ()
             within = (*within, "setpriv", *lower)
         else:
             how |= {**ids, "extra_groups": []}
-    return how | {"args": [*within, program, *arguments], "env": environment(program)}
+    return how | {"args": [*within, program, *arguments]}
 
 
 def run(command: Sequence[str | Path], folder: Path) -> None:

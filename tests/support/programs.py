@@ -13,31 +13,20 @@ from pathlib import Path
 
 import pytest
 
-# `make programs` puts them here where they are not installed, laid out as a package lays them.
+# `make programs` puts them here where they are not installed; its `bin` starts them.
 FETCHED = Path(sys.prefix) / "programs"
 
 
 def places() -> str:
     """Return where to look: PATH, where Debian puts servers, and what was fetched."""
-    postgresql = "usr/lib/postgresql/*/bin"
-    found = [os.environ.get("PATH", os.defpath), "/usr/sbin"]
-    for root in (Path("/"), FETCHED):
-        found += map(str, sorted(root.glob(postgresql), reverse=True))
-    return os.pathsep.join([*found, str(FETCHED / "usr/bin"), str(FETCHED / "usr/sbin")])
+    versions = sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
+    path = os.environ.get("PATH", os.defpath)
+    return os.pathsep.join([path, "/usr/sbin", *map(str, versions), str(FETCHED / "bin")])
 
 
 def find(*names: str) -> str | None:
     """Return the path of a program that goes by any of the names, or None."""
     return next((path for name in names if (path := shutil.which(name, path=places()))), None)
-
-
-def environment(path: str) -> dict[str, str]:
-    """Return the environment for a program: what was fetched finds its libraries through it."""
-    root = next((folder for folder in Path(path).parents if folder.name == FETCHED.name), None)
-    if root is None:
-        return dict(os.environ)
-    folders = (*root.glob("lib/*-linux-gnu"), *root.glob("usr/lib/*-linux-gnu"))
-    return os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(map(str, folders))}
 
 
 def open_to_all(path: str) -> str:

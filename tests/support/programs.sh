@@ -21,11 +21,14 @@ pgbouncer             pgbouncer
 haproxy               haproxy
 "
 
-# Where Debian and the folder keep programs; tests/support/programs.py looks in the same places.
+# Debian's Alertmanager reads its templates from this place, wherever it is itself.
+templates=/usr/share/prometheus/alertmanager
+
+# Where programs are looked for; tests/support/programs.py looks in the same places.
 places() {
   local place
   printf %s "$PATH"
-  for place in /usr/sbin /usr/lib/postgresql/*/bin "$folder"/usr/{bin,sbin} "$folder"/usr/lib/postgresql/*/bin; do
+  for place in /usr/sbin /usr/lib/postgresql/*/bin "$folder"/bin; do
     printf :%s "$place"
   done
 }
@@ -41,7 +44,7 @@ runs() {
   path=$(PATH=$(places) command -v "$1") || return
   [ "$1" != haproxy ] || option=-v
   case $path in
-    "$folder"/*) LD_LIBRARY_PATH=$(libraries) "$path" $option >/dev/null 2>&1 ;;
+    "$folder"/*) "$path" $option >/dev/null 2>&1 ;;
   esac
 }
 
@@ -84,18 +87,31 @@ fetch() (
   cp -a unpacked/. "$folder"
 )
 
-# Starts each unpacked program with the libraries that were unpacked beside it, wherever FOLDER is moved.
+# Leads the unpacked Alertmanager to the templates that were unpacked beside it: in the place of theirs
+# it has, in as many bytes, a descriptor that whoever starts it has to open.
+redirect() {
+  local through
+  printf -v through "%-${#templates}s" /proc/self/fd/9
+  LC_ALL=C sed -i "s|$templates|${through// //}|g" "$1"
+}
+
+# Starts each unpacked program with what was unpacked beside it, wherever FOLDER is moved.
 wrap() {
-  local path found
+  local path found opened
   [ -d "$folder" ] || return 0
   mkdir -p "$folder/bin"
   found=$(libraries)
   for path in "$folder"/usr/{bin,sbin}/* "$folder"/usr/lib/postgresql/*/bin/*; do
+    opened=
+    if [ "${path##*/}" = prometheus-alertmanager ]; then
+      redirect "$path"
+      opened="9<\"\$root$templates\""
+    fi
     cat >"$folder/bin/${path##*/}" <<END
 #!/bin/sh
 root=\$(cd "\$(dirname "\$(readlink -f "\$0")")/.." && pwd)
 export LD_LIBRARY_PATH="${found//"$folder"/\$root}\${LD_LIBRARY_PATH:+:\$LD_LIBRARY_PATH}"
-exec "${path/#"$folder"/\$root}" "\$@"
+exec "${path/#"$folder"/\$root}" "\$@" $opened
 END
     chmod +x "$folder/bin/${path##*/}"
   done
