@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import Protocol
+from typing import Any, Protocol
 
 from rankfold.facts import Launch
 from rankfold.fold import Fold, ScalarFold, largest
 from rankfold.iterations import Iterations
 from rankfold.page import Conflict, Page
 from rankfold.scope import Gains, Scope
+
+# The contents of so many cells are freed by one report: where it completes many iterations, to free
+# what all of them had takes several times as long as to take the report.
+FREED_AT_ONCE = 64
 
 
 @dataclass(slots=True)
@@ -81,6 +85,8 @@ class Attempt:
         self.horizon = 0
         self.dirty: set[int] = set()
         self._pages: dict[int, Page] = {}
+        self._lately: set[int] = set()
+        self._gone: list[list[Any]] = []
         self._shelf = shelf
 
     @property
@@ -179,11 +185,21 @@ class Attempt:
             self._shelf.put(self.number, iteration, page)
             self.dirty.discard(iteration)
 
+    def clean(self) -> list[int]:
+        """Return what changed in memory, ascending; from now on it counts as saved."""
+        changed, self.dirty = self.dirty, set()
+        self._lately = changed
+        return sorted(changed)
+
     def forget_pages(self, keep: int) -> None:
-        """Let go of saved pages that are older than the newest `keep`."""
+        """Let go of saved pages that are older than the newest `keep`, but for what is going on.
+
+        An iteration that changed before the last save and is not complete yet will change again.
+        """
         count = len(self.paged)
         newest = {self.paged.at(i) for i in range(max(0, count - keep), count)}
-        for iteration in self._pages.keys() - newest - self.dirty:
+        going_on = self._lately & self.incomplete if keep else set()
+        for iteration in self._pages.keys() - newest - going_on - self.dirty:
             del self._pages[iteration]
 
     def hear(self, rank: int, now: float, dropped: int, highest: int | None) -> None:
@@ -289,6 +305,7 @@ class Attempt:
             touched: what has just changed and may have become complete.
             keep: how many of the newest iterations stay as they were reported, at least 1.
         """
+        del self._gone[-FREED_AT_ONCE:]
         # One rank alone cannot tell whether an iteration is complete.
         if self.alone or len(self.paged) <= keep:
             return
@@ -300,9 +317,9 @@ class Attempt:
                 self._fold_away(iteration)
 
     def _fold_away(self, iteration: int) -> None:
-        page = self.open_page(iteration)
-        if page.fold_away():
+        if gone := self.open_page(iteration).fold_away():
             self.dirty.add(iteration)
+            self._gone += gone
 
     def newest_complete(self) -> int | None:
         """Return the highest complete iteration that is not superseded."""

@@ -48,7 +48,8 @@ class Cell(Generic[F]):
 
     Attributes:
         known: the microbatches that were reported.
-        contents: what was reported of them, ascending; what was folded away is left out.
+        contents: what was reported of them, ascending; what was folded away is left out. The list
+            only ever grows at its end: whoever has it and its length has what it was.
         fold: of all of them.
     """
 
@@ -118,13 +119,21 @@ def decide(
             conflicts.append(index)
         elif microbatch not in cell.known:
             cell.known.add(microbatch)
-            insort(cell.contents, content, key=_microbatch)
+            cell.contents = _inserted(cell.contents, content)
             accepted.append(index)
         elif (first := cell.content_of(microbatch)) is None or same(first, content):
             duplicates.append(index)
         else:
             conflicts.append(index)
     return Sorted(accepted, duplicates, conflicts)
+
+
+def _inserted(contents: list[Any], content: Any) -> list[Any]:
+    """Return contents with one more in its place, in a list of their own unless that is the end."""
+    if contents and contents[-1][0] > content[0]:
+        contents = [*contents]
+    insort(contents, content, key=_microbatch)
+    return contents
 
 
 class Page:
@@ -252,22 +261,20 @@ class Page:
         page.recount()
         return page
 
-    def fold_away(self) -> bool:
-        """Let go of contents that a fold of several holds; False where there was none.
+    def fold_away(self) -> list[list[Any]]:
+        """Let go of contents that a fold of several holds, and return them.
 
         The content of a cell with a single microbatch is its fold, so it stays and still tells
         a conflict from a duplicate.
         """
-        crowded: list[Cell[Any]] = [
-            cell
-            for kind in (self.series, self.scalars)
-            for ranks in kind.values()
-            for cell in ranks.values()
-            if cell.contents and len(cell.known) > 1
-        ]
-        for cell in crowded:
-            cell.contents = []
-        return bool(crowded)
+        gone = []
+        for kind in (self.series, self.scalars):
+            for ranks in kind.values():
+                for cell in ranks.values():
+                    if cell.contents and len(cell.known) > 1:
+                        gone.append(cell.contents)
+                        cell.contents = []
+        return gone
 
     def __len__(self) -> int:
         """Return how many cells and contents it has, by which its size in memory goes."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import chain
 from typing import NamedTuple
 
 from rankfold_service.store import Name
@@ -50,6 +50,8 @@ class Backlog:
         self.row = row
         self.end = 0
         self._since: dict[Name, _Since] = {}
+        # Of what is being saved: a run may be in both, with what came after its save began.
+        self._in_save: dict[Name, _Since] = {}
         self.distance = self._least
         self._again = 0
         self._begin_round()
@@ -65,7 +67,7 @@ class Backlog:
             self._begin_round()
 
     def __contains__(self, name: object) -> bool:
-        return name in self._since
+        return name in self._since or name in self._in_save
 
     def __iter__(self) -> Iterator[Name]:
         return iter(self._since)
@@ -76,7 +78,13 @@ class Backlog:
     @property
     def size(self) -> int:
         """How many bytes of journal a start would have to read."""
-        return self.end - next(iter(self._since.values())).byte if self._since else 0
+        waiting = chain(self._in_save.values(), self._since.values())
+        return self.end - next((since.byte for since in waiting), self.end)
+
+    @property
+    def late(self) -> float:
+        """How long ago the next turn began, as a multiple of how long it lasts."""
+        return max(0.0, self.end - self._next_turn) / (self._pace * max(1, self.group))
 
     def due(self) -> int:
         """Return how many runs are to be saved now."""
@@ -84,19 +92,22 @@ class Backlog:
         turns = min(self._turns_left, 1 + int(late / self._pace)) if late >= 0 else 0
         return turns if turns >= min(self._turns_left, self.group) else 0
 
-    def first_row(self, saved: int) -> int:
-        """Return the first row that is still needed once the first so many runs are saved."""
-        rest = islice(self._since.values(), saved, None)
-        return next((since.row for since in rest), self.row + 1)
+    def begin(self, name: Name) -> None:
+        """Note that a run is saved as it is now: what comes of it from now on waits anew."""
+        self._in_save[name] = self._since.pop(name)
+
+    def first_row(self) -> int:
+        """Return the first row that is still needed once what was begun is saved."""
+        return next((since.row for since in self._since.values()), self.row + 1)
 
     def settle(self, name: Name, again: int) -> None:
-        """Note that the tables have everything of the run that has waited longest.
+        """Note that the tables have all of a run that it had when its save began.
 
         Args:
             name: of the run.
             again: how many bytes were written, if the tables had the run before.
         """
-        del self._since[name]
+        del self._in_save[name]
         self._again += again
         self._turns_left -= 1
         self._next_turn += self._pace

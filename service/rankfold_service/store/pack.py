@@ -1,22 +1,20 @@
-"""Ledgers and pages as columns of numbers, for the tables that outlive the journal.
+"""Ledgers without their pages as columns of numbers, for the tables that outlive the journal.
 
-What every cell or fold has is a column; what few have, and what has no fixed size, is JSON.
+What every fold has is a column; what few have, and what has no fixed size, is JSON.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain, islice
 from typing import Any
 
 from rankfold.attempt import Attempt, Reporter, Shelf
 from rankfold.facts import Binding, Facts, Launch
-from rankfold.fold import Fold, Table
+from rankfold.fold import Table
 from rankfold.iterations import Iterations
 from rankfold.ledger import ConflictNote, Ledger
-from rankfold.microbatches import Microbatches
-from rankfold.page import Cell, Conflict, Page
+from rankfold.page import Conflict
 from rankfold.rules import Rule, RuleSet
 from rankfold.scope import Scope
 from rankfold_service.store.columns import ColumnReader, anything, doubles, encode, integers
@@ -25,118 +23,10 @@ from rankfold_service.store.folds import (
     joined,
     pack_folds,
     pack_scalar_folds,
-    pack_tokens,
     reader,
     unpack_folds,
     unpack_scalar_folds,
-    unpack_tokens,
 )
-
-Cells = Sequence[tuple[int, str, Cell[Any]]]
-
-
-def pack_page(page: Page) -> bytes:
-    """Return a page as bytes."""
-    cells = (*_all(page.series), *_all(page.scalars))
-    # What still has contents is written again soon, and they hardly compress.
-    join = joined if any(cell.contents for _, _, cell in cells) else compressed
-    return join(*_columns_of_page(page))
-
-
-def _columns_of_page(page: Page) -> Iterator[bytes]:
-    series, scalars = _all(page.series), _all(page.scalars)
-    partials, values = _rows(series, 6), _rows(scalars, 4)
-    yield from (
-        integers([*page.commits]),
-        integers([*page.commits.values()]),
-        anything([_flat(page.series), _flat(page.scalars), sorted(page.conflicts)]),
-        anything([[s, pack_tokens(f.worst)] for s, f in page.table.series.items() if f.worst]),
-        _cells(series),
-        *pack_folds([cell.fold for _, _, cell in series]),
-        *(integers(column) for column in partials[:4]),
-        *(doubles(column) for column in partials[4:]),
-        _cells(scalars),
-        *pack_scalar_folds([cell.fold for _, _, cell in scalars]),
-        integers(values[0]),
-        doubles(values[1]),
-        integers(values[2]),
-        anything(values[3]),
-    )
-
-
-def unpack_page(data: bytes) -> Page:
-    """Return the page that `pack_page` was given."""
-    read = reader(data)
-    page = Page()
-    page.commits = dict(zip(read.column(), read.column(), strict=True))
-    series, scalars, conflicts = read.column()
-    page.conflicts = {Conflict(*c) for c in conflicts}
-    page.table.series = {s: Fold(worst=unpack_tokens(tokens)) for s, tokens in read.column()}
-    known, kept = _unpack_cells(read)
-    folds = unpack_folds(read)
-    partials = zip(*(read.column() for _ in range(6)), strict=True)
-    page.series = _deep(series, known, kept, folds, partials)
-    known, kept = _unpack_cells(read)
-    scalar_folds = unpack_scalar_folds(read)
-    columns = [read.column() for _ in range(4)]
-    values = zip(*columns[:3], map(Rule, columns[3]), strict=True)
-    page.scalars = _deep(scalars, known, kept, scalar_folds, values)
-    page.recount()
-    return page
-
-
-def _all(cells: dict[str, dict[int, Any]]) -> Cells:
-    return [(rank, name, cell) for name, ranks in cells.items() for rank, cell in ranks.items()]
-
-
-def _flat(cells: dict[str, dict[int, Any]]) -> list[Any]:
-    return [[name, list(ranks)] for name, ranks in cells.items()]
-
-
-def _rows(cells: Cells, width: int) -> list[Sequence[Any]]:
-    """Return the contents of cells as columns."""
-    rows = [*chain.from_iterable(cell.contents for _, _, cell in cells)]
-    return [*zip(*rows, strict=True)] if rows else [()] * width
-
-
-def _cells(cells: Cells) -> bytes:
-    """Return what cells have besides their folds and contents."""
-    known = [cell.known for _, _, cell in cells]
-    odd = [[i, Iterations(k).runs()] for i, k in enumerate(known) if k.highest >= len(k)]
-    return b"".join(
-        (
-            integers([*map(len, known)]),
-            integers([len(cell.contents) for _, _, cell in cells]),
-            anything(odd),
-        )
-    )
-
-
-def _unpack_cells(read: ColumnReader) -> tuple[list[Microbatches], list[int]]:
-    counts, kept = read.column(), read.column()
-    known = [*map(Microbatches.first, counts)]
-    for index, runs in read.column():
-        known[index] = Microbatches(Iterations.of_runs(runs))
-    return known, kept
-
-
-def _deep(
-    names: list[Any],
-    known: Iterable[Microbatches],
-    kept: Iterable[int],
-    folds: Iterable[Any],
-    rows: Iterator[Any],
-) -> dict[str, dict[int, Any]]:
-    """Return cells by name and rank."""
-    parts = zip(known, kept, folds, strict=True)
-    return {name: {rank: _cell(*next(parts), rows) for rank in ranks} for name, ranks in names}
-
-
-def _cell(known: Microbatches, kept: int, fold: Any, rows: Iterator[Any]) -> Cell[Any]:
-    cell: Cell[Any] = Cell(fold)
-    cell.known = known
-    cell.contents = [*islice(rows, kept)]
-    return cell
 
 
 def pack_ledger(ledger: Ledger) -> bytes:

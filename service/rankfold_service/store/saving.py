@@ -12,29 +12,29 @@ from rankfold_service.store import Name
 from rankfold_service.store.backlog import Backlog
 from rankfold_service.store.confined import Confined
 from rankfold_service.store.file import StoreFile
-from rankfold_service.store.pack import pack_ledger
 from rankfold_service.store.record import Entry, name_of
 from rankfold_service.store.shelf import PackedShelf, shelve_old
-from rankfold_service.store.tables import PageRow, RunRow, Tables
+from rankfold_service.store.snapshot import RunSnapshot
+from rankfold_service.store.tables import Tables
 from rankfold_service.store.warm import Warm
 
-# For how long runs are made ready for the tables after a commit: the next one waits for it.
-SAVING_SECONDS = 0.003
-# The same where nobody waits.
-CHECKPOINT_SECONDS = 0.1
-# How much of that old pages are packed for, before the runs are saved: a part of the time that
-# went by, since long commits leave few turns, and so much at least.
-PACKING_PART = 1 / 4
-PACKING_SECONDS = 0.001
+# Saving takes a part of the time that went by, since long commits leave few turns; so much at
+# least, and at most what the next commit may wait for.
+SAVING_PART = 1 / 4
+LEAST_SECONDS = 0.001
+MOST_SECONDS = 0.003
+# So many runs are saved together where nobody waits.
+CHECKPOINT_RUNS = 64
 
-# A run to be saved, unless it was deleted, how many bytes are written again, and changed pages.
-Ready = tuple[Name, int, RunRow | None, list[PageRow]]
+_OVER = object()
 
 
 class Saver:
     """Writes the runs that have waited longest to the tables, and lets go of their journal.
 
-    A save is one transaction. After one that failed everything is read again, from `clear` on.
+    Runs are saved a group at a time, in steps between commits: a snapshot is taken of each, its
+    pages are packed one by one, and all are written in one transaction. After one that failed
+    everything is read again, from `clear` on.
 
     Args:
         file: of the store.
@@ -68,11 +68,13 @@ class Saver:
         self.backlog = Backlog(checkpoint_bytes)
         self._patience = 0
         self._ended = 0.0
+        self._steps: Iterator[None] | None = None
         self._deleted: set[Name] = set()
         self._warm = Warm(keep_iterations)
 
     def clear(self, row: int) -> None:
         """Forget everything; the next row of the journal comes after `row`."""
+        self._steps = None
         self.backlog.clear(row)
         self._deleted.clear()
         self._warm.clear()
@@ -86,85 +88,78 @@ class Saver:
                 self._warm.drop(name_of(entry))
 
     def save_some(self) -> None:
-        """Save runs whose turn it is, for a few milliseconds."""
-        backlog = self.backlog
-        if backlog.size < self._patience:
+        """Go on to save runs whose turn it is, for a few milliseconds."""
+        if self.backlog.size < self._patience:
             return
-        if due := backlog.due():
-            began = time.perf_counter()
-            # More where saving does not keep up, so that the journal stays bounded.
-            times = max(1.0, backlog.size / backlog.distance)
-            packing = max(PACKING_SECONDS, PACKING_PART * (began - self._ended))
-            until = began + min(packing, SAVING_SECONDS) * times
-            packed = self._pack_old(min(due, int(backlog.group * times)), until)
-            if packed >= min(due, backlog.group):
-                self._save(packed, began + SAVING_SECONDS * times)
-                self._patience = 0
-                self._warm.cool(backlog.end - backlog.distance, backlog)
+        began = time.perf_counter()
+        # More where saving does not keep up, so that the journal stays bounded.
+        times = max(1.0, self.backlog.late)
+        if not self._steps and (due := self.backlog.due()):
+            self._steps = self._save(min(due, int(self.backlog.group * times)))
+        part = max(LEAST_SECONDS, SAVING_PART * (began - self._ended))
+        until = began + min(part, MOST_SECONDS) * times
+        while self._steps:
+            self._step()
+            if time.perf_counter() > until:
+                break
         self._ended = time.perf_counter()
 
     def save_all(self) -> None:
         """Bring all tables up to date and empty the journal."""
-        while self.backlog:
-            self._save(len(self.backlog), time.perf_counter() + CHECKPOINT_SECONDS)
+        while self._steps or self.backlog:
+            self._steps = self._steps or self._save(CHECKPOINT_RUNS)
+            self._step()
 
     def try_later(self) -> None:
         """Save nothing before the journal has grown a good deal."""
         self._patience = self.backlog.size + self.backlog.distance
 
-    def _pack_old(self, count: int, until: float) -> int:
-        """Pack old pages of runs that have waited longest, so that their save has few to pack.
+    def _step(self) -> None:
+        """Take the next step of the save that was begun."""
+        if self._steps and next(self._steps, _OVER) is _OVER:
+            self._steps = None
 
-        Returns:
-            how many of so many runs have none left.
-        """
-        for number, name in enumerate(islice(self.backlog, count)):
+    def _save(self, count: int) -> Iterator[None]:
+        """Save those runs that have waited longest, in one commit at the end, step by step."""
+        names = [*islice(self.backlog, count)]
+        for name in names:
+            # First what is complete, so that there is little of which to take a snapshot.
             if ledger := self._ledgers.get(name):
-                for _ in shelve_old(ledger, keep=self._warm.has_room):
-                    if time.perf_counter() > until:
-                        return number
-        return count
+                yield from shelve_old(ledger, keep=self._warm.has_room)
+        ready = []
+        for name in names:
+            ready.append(self._begin(name))
+            yield from ready[-1].pack()
+        again = [run.size if run.name in self._tables else 0 for run in ready]
+        self._file.transaction(partial(self._write, ready))
+        for run, size in zip(ready, again, strict=True):
+            self._settle(run, size)
+        self._patience = 0
+        self._warm.cool(self.backlog.end - self.backlog.distance, self.backlog)
 
-    def _save(self, count: int, until: float) -> None:
-        """Save so many runs, or those for which there is time, in one commit."""
-        ready = list(self._ready(count, until))
-        if ready:
-            self._file.transaction(partial(self._write, ready))
-        for name, again, *_ in ready:
-            self._settle(name, again)
-
-    def _ready(self, count: int, until: float) -> Iterator[Ready]:
-        """Yield runs that have waited longest, each with what the tables lack of it."""
-        for name in islice(self.backlog, count):
-            ledger = self._ledgers.get(name)
-            if ledger is None:
-                yield name, 0, None, []
-                continue
-            unsaved = self._shelves[name].unsaved(ledger)
-            pages = [(*place, packed) for place, packed in unsaved]
-            run = RunRow(name, pack_ledger(ledger), self.backlog.row)
-            size = len(run.head) + sum(len(body) for *_, body in pages)
-            yield name, size if name in self._tables else 0, run, pages
-            if time.perf_counter() > until:
-                return
-
-    def _write(self, ready: Sequence[Ready]) -> None:
-        for name, _, run, pages in ready:
-            if name in self._deleted:
-                self._tables.remove(name)
-            if run is not None:
-                self._tables.save(run, pages)
-        self._confined.trim(self._tables, self.backlog.first_row(len(ready)))
-
-    def _settle(self, name: Name, again: int) -> None:
-        """Note that the tables have all of a run, and let go of pages that are not needed soon."""
-        self.backlog.settle(name, again)
+    def _begin(self, name: Name) -> RunSnapshot:
+        self.backlog.begin(name)
+        replaces = name in self._deleted
         self._deleted.discard(name)
-        ledger = self._ledgers.get(name)
-        if ledger is None:
+        ledger, shelf = self._ledgers.get(name), self._shelves.get(name)
+        return RunSnapshot(name, ledger, shelf, self.backlog.row, replaces=replaces)
+
+    def _write(self, ready: Sequence[RunSnapshot]) -> None:
+        for snapshot in ready:
+            if snapshot.replaces:
+                self._tables.remove(snapshot.name)
+            if snapshot.run is not None:
+                self._tables.save(snapshot.run, snapshot.pages)
+        self._confined.trim(self._tables, self.backlog.first_row())
+
+    def _settle(self, saved: RunSnapshot, again: int) -> None:
+        """Note that the tables have a snapshot, and let go of pages that are not needed soon."""
+        name = saved.name
+        self.backlog.settle(name, again)
+        if self._ledgers.get(name) is not saved.ledger:
+            return  # it was deleted meanwhile, and perhaps begun anew
+        if saved.ledger is None:
             self._shelves.pop(name, None)
         else:
             self._shelves[name].settle()
-            for attempt in ledger.attempts.values():
-                attempt.dirty.clear()
-            self._warm.add(name, ledger, self.backlog.end)
+            self._warm.add(name, saved.ledger, self.backlog.end)

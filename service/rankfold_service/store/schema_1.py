@@ -15,7 +15,8 @@ from rankfold.microbatches import Microbatches
 from rankfold.page import Cell, Conflict, Page
 from rankfold.rules import Rule, RuleSet
 from rankfold.scope import Scope
-from rankfold_service.store.pack import pack_ledger, pack_page, unpack_launch
+from rankfold_service.store.pack import pack_ledger, unpack_launch
+from rankfold_service.store.pages import pack_page
 from rankfold_service.store.record import unpack_worst
 
 # What an attempt had under the same name and in the same form.

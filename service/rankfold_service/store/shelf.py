@@ -91,11 +91,8 @@ class PackedShelf(Generic[T]):
         """See `Shelf.put`."""
         self._waiting[attempt, iteration] = self._pack(page)
 
-    def unsaved(self, ledger: Ledger) -> list[tuple[Place, T]]:
-        """Return what the table does not have of a ledger, as it is now, in order."""
-        for attempt in ledger.attempts.values():
-            for iteration in attempt.dirty:
-                self.put(attempt.number, iteration, attempt.page(iteration))
+    def unsaved(self) -> list[tuple[Place, T]]:
+        """Return what was put here and is not in the table yet, in order."""
         return sorted(self._waiting.items(), key=itemgetter(0))
 
     def settle(self) -> None:

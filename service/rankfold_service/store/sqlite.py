@@ -29,7 +29,8 @@ from rankfold_service.store.confined import Confined
 from rankfold_service.store.file import StoreFile, unavailable
 from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.migrate import damaged, is_damage
-from rankfold_service.store.pack import pack_page, unpack_ledger, unpack_page
+from rankfold_service.store.pack import unpack_ledger
+from rankfold_service.store.pages import pack_page, unpack_page
 from rankfold_service.store.record import DamagedRecord, Entry, name_of, pack, unpack_all
 from rankfold_service.store.saving import Saver
 from rankfold_service.store.shelf import PackedShelf, undamaged

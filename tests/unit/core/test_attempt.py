@@ -126,6 +126,46 @@ def test_attempt_forgets_saved_old_pages_only() -> None:
     assert held == [True, False, False, False, True, True]
 
 
+def test_attempt_keeps_what_is_going_on_through_a_save() -> None:
+    """An incomplete iteration that changed since the last save stays, once; without any, none."""
+    shelf = Shelf()
+    ledger = shelf.ledger()
+    ledger.apply(report(partials=[partial(i) for i in range(6)], world_size=2), 1.0)
+    attempt = ledger.attempts[0]
+    held = []
+    for keep, changed in ((2, [0, 1, 2, 3, 4, 5]), (2, []), (0, [])):
+        assert attempt.clean() == changed
+        attempt.forget_pages(keep)
+        held.append([i for i in range(6) if attempt.held(i)])
+        for iteration in changed:
+            shelf.put(0, iteration, attempt.page(iteration))
+    assert held == [[0, 1, 2, 3, 4, 5], [4, 5], []]
+
+
+def test_contents_of_many_iterations_are_freed_over_several_reports() -> None:
+    """The report that completes them all lets go of them, and frees as many as any other."""
+    ledger = ledger_of()
+    iterations, cells = 20, 5
+    for rank in range(2):
+        rows = [
+            partial(i, m, series=f"s{cell}")
+            for i in range(iterations)
+            for cell in range(cells)
+            for m in range(2)
+        ]
+        done = [(i, 2) for i in range(iterations)]
+        ledger.apply(report(rank, rows, commits=done, world_size=2), 1.0, keep=1)
+    attempt = ledger.attempts[0]
+    left = [len(attempt._gone)]
+    while attempt._gone:
+        ledger.apply(report(0), 2.0, keep=1)
+        left.append(len(attempt._gone))
+    assert left == [190, 126, 62, 0]
+    assert not any(
+        cell.contents for i in range(19) for cell in attempt.page(i).series["s0"].values()
+    )
+
+
 def test_attempt_loads_no_page_to_hear_of_another_rank_or_size() -> None:
     """A rank that joins takes every completeness back without a look at the pages."""
     shelf = Shelf()

@@ -37,6 +37,23 @@ def entered(page: Page, rank: int, series: str, *microbatches: int) -> Sorted:
     return found
 
 
+def test_contents_are_only_ever_appended_to() -> None:
+    """Whoever took a cell's list and its length still has what the cell had then."""
+    page = Page()
+    entered(page, 0, "s", 0, 1)
+    contents = page.series["s"][0].contents
+    for arriving, kept in (([2], True), ([5], True), ([3, 4], False), ([7], True)):
+        before = [*contents]
+        entered(page, 0, "s", *arriving)
+        now = page.series["s"][0].contents
+        assert contents[: len(before)] == before
+        assert (now is contents) == kept
+        contents = now
+    page.fold_away()
+    assert [content[0] for content in contents] == [0, 1, 2, 3, 4, 5, 7]
+    assert page.series["s"][0].contents == []
+
+
 @pytest.mark.parametrize(
     ("known", "arriving", "same"),
     [

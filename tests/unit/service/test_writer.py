@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,6 +22,7 @@ from rankfold.errors import (
 )
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt
+from rankfold_service import writer as subject
 from rankfold_service.store import Arrival
 from rankfold_service.store.memory import MemoryStore
 from rankfold_service.writer import Writer
@@ -90,6 +92,27 @@ def test_writer_shares_one_commit_among_waiting_reports() -> None:
     assert receipts == [Receipt(0, 0, 0)] + [Receipt(1, 0, 0)] * 20
     assert store.commits == [1, 20]
     assert store.closed
+
+
+def test_writer_has_the_collector_look_at_what_is_new() -> None:
+    """After so many rows, so that it is never very much at once."""
+    rows = [partial(microbatch=microbatch) for microbatch in range(subject.ROWS_UNSEEN // 4)]
+    looks = []
+
+    async def scenario(writer: Writer) -> None:
+        for rank in range(8):
+            await writer.submit(report(rank=rank, partials=rows))
+            await writer.call(lambda store: None)
+            looks.append(gc.get_stats()[0]["collections"])
+
+    gc.disable()
+    try:
+        before = gc.get_stats()[0]["collections"]
+        with running(GatedStore()) as writer:
+            asyncio.run(scenario(writer))
+    finally:
+        gc.enable()
+    assert [look - before for look in looks] == [0, 0, 0, 1, 1, 1, 1, 2]
 
 
 def test_writer_gives_each_report_its_own_outcome() -> None:

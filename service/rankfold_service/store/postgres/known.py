@@ -113,7 +113,10 @@ class KnownBook:
 
     def changes(self) -> list[tuple[int, int, bytes, bytes]]:
         """Return the pages that the tables do not have: attempt, iteration, and what they are."""
-        return [(*place, *packed) for place, packed in self.shelf.unsaved(self.ledger)]
+        for attempt in self.ledger.attempts.values():
+            for iteration in attempt.dirty:
+                self.shelf.put(attempt.number, iteration, attempt.page(iteration))
+        return [(*place, *packed) for place, packed in self.shelf.unsaved()]
 
     def settle(self, *, saved: bool) -> None:
         """Note that the transaction has committed, and let go of what is not needed soon.

@@ -20,6 +20,13 @@ def open_store(path: Path, checkpoint_bytes: int = 1) -> SqliteStore:
     return SqliteStore(path, RuleSet(), checkpoint_bytes=checkpoint_bytes, keep_iterations=KEEP)
 
 
+def save_next(store: SqliteStore) -> None:
+    """Save the runs whose turn it is, however many commits that would go on for."""
+    store.maintain()
+    while store._saver._steps:
+        store.maintain()
+
+
 def new_reference() -> MemoryStore:
     """Return the store that tells what is right."""
     return MemoryStore(RuleSet(), keep_iterations=KEEP)
@@ -37,5 +44,5 @@ def operations(deleted: str = "xy") -> st.SearchStrategy[object]:
         reports(),
         st.tuples(st.just("finish"), st.sampled_from("xy"), st.integers(0, 1)),
         st.tuples(st.just("delete"), st.sampled_from(deleted)),
-        st.sampled_from(["maintain", "maintain", "kill", "close", "checkpoint"]),
+        st.sampled_from(["step", "step", "save", "save", "kill", "close", "checkpoint"]),
     )

@@ -15,8 +15,14 @@ def save_due(backlog: Backlog) -> list[Name]:
     """Save what is due, as a store with enough time would."""
     saved = list(backlog)[: backlog.due()]
     for each in saved:
-        backlog.settle(each, 0)
+        save(backlog, each)
     return saved
+
+
+def save(backlog: Backlog, run: Name, again: int = 0) -> None:
+    """Save a run while nothing arrives."""
+    backlog.begin(run)
+    backlog.settle(run, again)
 
 
 def test_backlog_tells_what_of_the_journal_is_needed() -> None:
@@ -26,16 +32,43 @@ def test_backlog_tells_what_of_the_journal_is_needed() -> None:
     backlog.enter(7, 10, [name(0)])
     backlog.enter(8, 20, [name(1), name(0)])
     backlog.enter(9, 40, [name(2)])
-    assert [backlog.first_row(saved) for saved in range(4)] == [7, 8, 9, 10]
-    assert (backlog.size, backlog.end, backlog.row) == (70, 70, 9)
-    backlog.settle(name(0), 0)
+    assert (backlog.first_row(), backlog.size, backlog.end, backlog.row) == (7, 70, 70, 9)
+    save(backlog, name(0))
     backlog.enter(10, 80, [name(0)])
     assert list(backlog) == [name(1), name(2), name(0)]
-    assert (backlog.size, backlog.first_row(0), backlog.first_row(2)) == (140, 8, 10)
+    assert (backlog.size, backlog.first_row()) == (140, 8)
+    for row in (9, 10, 11):
+        save(backlog, next(iter(backlog)))
+        assert backlog.first_row() == row
+    assert (backlog.size, len(backlog), name(0) in backlog) == (0, 0, False)
+
+
+def test_what_comes_while_a_run_is_saved_waits_for_its_next_save() -> None:
+    """The journal is needed from the first row of either until the save is over."""
+    backlog = Backlog(1000)
+    backlog.enter(1, 10, [name(0)])
+    backlog.enter(2, 20, [name(1)])
+    backlog.begin(name(0))
+    assert (list(backlog), backlog.first_row(), backlog.size) == ([name(1)], 2, 30)
     assert name(0) in backlog
-    for each in list(backlog):
-        backlog.settle(each, 0)
-    assert (backlog.size, backlog.first_row(0), len(backlog)) == (0, 11, 0)
+    backlog.enter(3, 40, [name(0)])
+    assert (list(backlog), backlog.first_row(), backlog.size) == ([name(1), name(0)], 2, 70)
+    backlog.settle(name(0), 0)
+    assert (list(backlog), backlog.first_row(), backlog.size) == ([name(1), name(0)], 2, 60)
+    save(backlog, name(1))
+    assert (list(backlog), backlog.first_row(), backlog.size) == ([name(0)], 3, 40)
+
+
+def test_backlog_tells_how_late_a_save_is() -> None:
+    """In turns of the groups that are saved together; before its turn none is."""
+    backlog = Backlog(1000)
+    backlog.enter(1, 1000, [name(0), name(1)])
+    assert backlog.late == 0
+    for row, late in ((2, 0.5), (3, 1.0), (4, 1.5)):
+        backlog.enter(row, 250 if row > 2 else 750, [name(1)])
+        assert backlog.late == late
+    save(backlog, name(0))
+    assert backlog.late == 0.5
 
 
 def test_single_run_is_saved_once_in_so_many_bytes() -> None:
@@ -98,6 +131,6 @@ def test_round_is_as_long_as_what_the_last_one_wrote_again_within_a_bound() -> N
         backlog.enter(2 * row, 1, [name(0)])
         backlog.enter(2 * row + 1, 5000, [name(0)])
         assert backlog.due() == 1
-        backlog.settle(name(0), again)
+        save(backlog, name(0), again)
         distances.append(backlog.distance)
     assert distances == [1000, 1500, 3000, 4000, 1000, 1000]

@@ -22,7 +22,13 @@ from rankfold_service.store import Arrival, Store
 from rankfold_service.store.record import unpack_all
 from rankfold_service.store.sqlite import SqliteStore
 from support.reports import SERIES, partial, report
-from unit.service.store.saved_often import new_reference, one, open_store, operations
+from unit.service.store.saved_often import (
+    new_reference,
+    one,
+    open_store,
+    operations,
+    save_next,
+)
 
 X = ("default", "x")
 
@@ -350,8 +356,10 @@ class Damaged:
                     with suppress(NotFound):
                         each.delete("default", run)
                 self.head = None if run == "x" else self.head
-            case "maintain":
+            case "step":
                 store.maintain()
+            case "save":
+                save_next(store)
             case "checkpoint":
                 store.checkpoint()
             case _:

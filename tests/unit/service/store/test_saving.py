@@ -20,17 +20,25 @@ from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival, Store
 from rankfold_service.store import saving as subject
+from rankfold_service.store.backlog import Backlog
 from rankfold_service.store.shelf import HOT_ITERATIONS
 from rankfold_service.store.sqlite import SqliteStore
 from support.reports import SERIES, partial, report
-from unit.service.store.saved_often import new_reference, one, open_store, operations
+from unit.service.store.saved_often import (
+    new_reference,
+    one,
+    open_store,
+    operations,
+    save_next,
+)
 
 
 @pytest.fixture(autouse=True)
 def one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave so little time that each commit saves one run, or packs one page."""
-    monkeypatch.setattr(subject, "PACKING_SECONDS", 0.0)
-    monkeypatch.setattr(subject, "SAVING_SECONDS", 0.0)
+    """Leave so little time that after each commit the save of one run goes one step on."""
+    monkeypatch.setattr(Backlog, "late", 0.0)
+    monkeypatch.setattr(subject, "LEAST_SECONDS", 0.0)
+    monkeypatch.setattr(subject, "MOST_SECONDS", 0.0)
 
 
 @pytest.fixture
@@ -81,8 +89,10 @@ def act(store: Store, operation: object) -> object:
 def tend(store: SqliteStore, operation: object) -> SqliteStore:
     """Carry an operation out that changes no answer; return the store that goes on."""
     match operation:
-        case "maintain":
+        case "step":
             store.maintain()
+        case "save":
+            save_next(store)
         case "checkpoint":
             store.checkpoint()
         case "kill":
@@ -122,7 +132,7 @@ def test_save_takes_runs_in_turn_and_keeps_what_the_others_need(
         take(store, one(f"run-{number}"))
     left = []
     for iteration in range(1, 4):
-        store.maintain()
+        save_next(store)
         left.append(rows(path, "SELECT min(seq), max(seq) FROM journal"))
         take(store, one("run-3", iteration))
     assert left == [[(2, 4)], [(3, 5)], [(4, 6)]]
@@ -134,10 +144,10 @@ def test_start_replays_of_a_run_what_its_row_lacks(path: Path, store: SqliteStor
     """What was saved is not applied again, although the journal still has it."""
     take(store, one("other"))
     take(store, one("run", 0, valid=8))
-    store.maintain()
+    save_next(store)
     take(store, one("other", 1))
     take(store, one("run", 1, valid=8))
-    store.maintain()  # saves "run", which has waited longer than what "other" has reported since
+    save_next(store)  # saves "run", which has waited longer than what "other" has reported since
     assert rows(path, "SELECT name, applied FROM run ORDER BY name") == [("other", 2), ("run", 4)]
     assert rows(path, "SELECT seq FROM journal") == [(3,), (4,)]
     store = killed(store)
@@ -171,7 +181,7 @@ def test_deleted_run_leaves_the_tables_before_its_reports_leave_the_journal(path
     store.finish("default", "run", 0)
     take(store, one("other", 1))
     store.delete("default", "run")
-    store.maintain()
+    save_next(store)
     assert rows(path, "SELECT seq FROM journal") == [(2,), (3,), (4,), (5,)]
     store = killed(store)
     assert store.names() == [("default", "other")]
@@ -221,6 +231,7 @@ def test_old_pages_are_packed_before_their_run_is_saved(path: Path, store: Sqlit
         assert rows(path, "SELECT count(*) FROM page") == [(0,)]
         store.maintain()
     assert left == [*range(20, HOT_ITERATIONS - 1, -1)]
+    save_next(store)
     assert rows(path, "SELECT count(*) FROM page") == [(20,)]
 
 
@@ -237,6 +248,62 @@ def test_saving_goes_on_while_every_run_reports(path: Path, store: SqliteStore) 
     assert saved > len(runs) // 2
 
 
+def begin_save(store: SqliteStore) -> None:
+    """Go on until a snapshot is taken and not written."""
+    while not store._saver.backlog._in_save:
+        store.maintain()
+
+
+def test_reports_that_come_during_a_save_wait_for_the_next(path: Path, store: SqliteStore) -> None:
+    """What is written is of one moment, pages and head, and a start adds the rest once."""
+    iterate(store, range(3))
+    begin_save(store)
+    late = [partial(iteration=2, microbatch=5, valid=64), partial(iteration=9, valid=64)]
+    assert take(store, report(partials=late)) == [Receipt(1, 0, 1)]
+    expected = everything(store)
+    save_next(store)
+    assert rows(path, "SELECT applied FROM run") == [(3,)]
+    assert rows(path, "SELECT iteration FROM page") == [(0,), (1,), (2,)]
+    assert rows(path, "SELECT seq FROM journal") == [(4,)]
+    store = killed(store)
+    assert everything(store) == expected
+    assert take(store, report(partials=late)) == [Receipt(0, 1, 1)]
+    store.file.close()
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_run_that_is_deleted_during_its_save_stays_deleted(
+    path: Path, store: SqliteStore, again: bool
+) -> None:
+    """The save that goes on writes it once more, and the next one takes it away."""
+    iterate(store, range(3))
+    begin_save(store)
+    store.delete("default", "run")
+    if again:
+        take(store, one("run", 7, valid=3))
+    expected = everything(store)
+    save_next(store)
+    assert rows(path, "SELECT count(*) FROM page") == [(3,)]
+    store = killed(store)
+    assert everything(store) == expected
+    store.checkpoint()
+    assert everything(store) == expected
+    assert rows(path, "SELECT iteration FROM page") == [(7,)] * again
+    store.close()
+
+
+def test_iteration_that_goes_on_is_not_unpacked_after_each_save(store: SqliteStore) -> None:
+    """However many are incomplete at once, a rank's next report finds them in memory."""
+    for rank in range(2):
+        done = [partial(iteration=iteration) for iteration in range(12)]
+        take(store, report(rank=rank, world_size=4, partials=done))
+        store.checkpoint()
+        assert all(store.run("default", "run").latest.held(i) for i in range(12))
+    take(store, one("run", 12))
+    store.checkpoint()
+    assert not any(store.run("default", "run").latest.held(i) for i in range(11))
+
+
 def test_pages_that_are_folded_away_soon_stay_in_memory(path: Path) -> None:
     """They are packed for the save all the same, and are not unpacked to be folded away."""
     with closing(SqliteStore(path, RuleSet(), checkpoint_bytes=1, keep_iterations=8)) as store:
@@ -244,6 +311,7 @@ def test_pages_that_are_folded_away_soon_stay_in_memory(path: Path) -> None:
         while attempt.dirty:
             store.maintain()
             assert all(attempt.held(iteration) for iteration in range(12, 20))
+        save_next(store)
         assert not any(attempt.held(iteration) for iteration in range(12))
         assert rows(path, "SELECT count(*) FROM page") == [(20,)]
 
@@ -256,8 +324,7 @@ def test_page_that_changes_after_it_was_packed_is_saved_as_it_is_then(path: Path
             store.maintain()
         assert take(store, report(partials=[partial(iteration=13, valid=9)])) == [Receipt(0, 0, 1)]
         assert 13 in attempt.dirty
-        while attempt.dirty:
-            store.maintain()
+        save_next(store)
         expected = everything(store)
     with closing(open_store(path)) as again:
         assert rows(path, "SELECT count(*) FROM journal") == [(0,)]
@@ -269,7 +336,7 @@ def test_runs_that_fall_silent_leave_memory(store: SqliteStore) -> None:
     """However many runs there are, those that reported lately have pages in memory."""
     for number in range(30):
         take(store, one(f"run-{number:02}"))
-        store.maintain()
+        save_next(store)
     in_memory = [
         name
         for name, ledger in store.ledgers.items()
