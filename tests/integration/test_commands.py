@@ -11,6 +11,7 @@ import pytest
 from rankfold_service.cli.main import main
 from support.reports import partial
 from support.server import Server
+from support.unruly import Unruly, answering, http
 
 
 @pytest.fixture(scope="module")
@@ -22,6 +23,38 @@ def server() -> Iterator[Server]:
         said = server.report(run="run", rank=0, world_size=1, partials=[clean], commits=commits)
         assert said.status_code == 200, said.text
         yield server
+
+
+READERS = ("gate", "watch", "totals", "ranks", "worst", "export", "runs")
+OTHERS_ANSWERS = {
+    "no member": http(200, {}),
+    "a list": http(200, [1, 2]),
+    "a number": http(200, 5),
+    "a verdict alone": http(200, {"gate": "pass"}),
+    "items that are none": http(200, {"items": {"a": 1}, "next": 5}),
+    "an endless list": http(200, {"items": [], "missing_until": None, "next": "a"}),
+    "nested deep": http(200, b"[" * 100_000),
+    "no text": http(200, b'{"gate":"\xff"}'),
+    "compressed, it says": http(200, {}, "Content-Encoding: gzip"),
+    "no content": http(204),
+    "a problem that is none": http(422, {"code": 5, "detail": "\x1b[31m"}),
+}
+
+
+@pytest.mark.parametrize("command", READERS)
+@pytest.mark.parametrize("answer", OTHERS_ANSWERS.values(), ids=OTHERS_ANSWERS)
+def test_who_answers_as_no_aggregator_does_is_none(
+    answer: bytes, command: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Whatever it sends, a command says so in a line, and a gate never takes it for a verdict."""
+    run = [] if command == "runs" else ["run"]
+    with Unruly(answering(answer)) as other:
+        assert main([command, *run, "--url", other.url]) == 4
+    out, err = capfd.readouterr()
+    told = f"rankfold {command}: what answers at {other.url} is no aggregator: "
+    assert (out, err.startswith(told), err.count("\n")) == ("", True, 1)
+    assert "is --url (RANKFOLD_URL) right?" in err
+    assert "\x1b" not in err
 
 
 @pytest.mark.parametrize("command", [["gate", "run"], ["runs"], ["totals", "run"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import itertools
 import json
 import math
@@ -20,6 +21,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
+from rankfold.errors import ConfigurationError
 from rankfold_service.cli import export_formats
 from rankfold_service.cli.api import Api
 from rankfold_service.cli.main import main
@@ -160,6 +162,14 @@ def test_integers_beyond_64_bits_are_exact_in_every_format(server: Server, tmp_p
     assert pyarrow.parquet.read_table(found[2])[COUNT].to_pylist() == [Decimal(total)]
 
 
+def test_parquet_says_where_a_count_is_none_any_more() -> None:
+    """A value that its column's type does not hold is named, whatever it is."""
+    columns = export_formats.columns_of({COUNT: {"value": 1}})
+    page = [{"iteration": 0, "complete": True, "keys": {COUNT: "Infinity"}}]
+    with pytest.raises(ConfigurationError, match=r"outgrew its type, export again: .*Infinity"):
+        export_formats.write_parquet(io.BytesIO(), columns, iter([page]))
+
+
 def test_what_is_not_finite_has_its_words_and_in_parquet_its_values(tmp_path: Path) -> None:
     """The contract's words; readers of CSV take them for floats."""
     keys = {"x": {"value": 1.0}}
@@ -292,10 +302,10 @@ def at_page(number: int, happens: Callable[[Api], None], monkeypatch: pytest.Mon
     """Let something happen before a page of the iterations is read."""
     real, calls = Api.get, itertools.count()
 
-    def get(self: Api, path: str, query: Any = None) -> Any:
+    def get(self: Api, path: str, shape: type, query: Any = None) -> Any:
         if next(calls) == number:  # the first call is for the totals
             happens(self)
-        return real(self, path, query)
+        return real(self, path, shape, query)
 
     monkeypatch.setattr(Api, "get", get)
 

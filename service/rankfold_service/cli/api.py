@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Iterator, Mapping
+from functools import cache
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
 import httpx
+from pydantic import TypeAdapter
 
 from rankfold import __version__
+from rankfold.answers import ProblemAnswer
 from rankfold.errors import (
     ConfigurationError,
     FieldError,
     Inconsistent,
+    MalformedBody,
     RankfoldError,
     RequestError,
     Unavailable,
     Unreachable,
 )
 from rankfold.wire import API_VERSION, UNSERVED
+from rankfold_service.http.parse import check, parse_carefully
+from rankfold_service.http.schemas import described
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
@@ -57,11 +64,12 @@ class Api:
     ) -> None:
         self._http.close()
 
-    def get(self, path: str, query: Query | None = None) -> Answer:
+    def get(self, path: str, shape: type, query: Query | None = None) -> Answer:
         """Return one answer.
 
         Args:
             path: below the API's root, each name percent-encoded.
+            shape: the type of `rankfold.answers` that it has; it may have further members.
             query: its parameters; those that are None are left out.
 
         Raises:
@@ -76,16 +84,19 @@ class Api:
             raise Unreachable(f"{self.url} did not answer in time") from error
         except httpx.TransportError as error:
             raise Unreachable(f"no aggregator answers at {self.url} ({error})") from error
-        answer = _object(response)
+        except httpx.DecodingError as error:
+            raise self._no_aggregator(f"the body is not compressed as it says: {error}") from error
         if not response.is_success:
-            raise _problem(self.url, response, answer)
-        if answer is None:
-            raise Unreachable(f"what answers at {self.url} is no aggregator: it sent no JSON")
-        return answer
+            raise self._problem(response)
+        try:
+            return _shaped(response.content, shape)
+        except (MalformedBody, Inconsistent) as error:
+            raise self._no_aggregator(str(error)) from error
 
     def each_page(
         self,
         path: str,
+        shape: type,
         query: Query | None = None,
         *,
         limit: int | None = None,
@@ -93,24 +104,52 @@ class Api:
     ) -> Iterator[Answer]:
         """Yield a list's pages: of `limit` items each, or as many as hold its first `most`."""
         following: str | int | None = None
+        followed: set[str | int] = set()
         while most is None or most > 0:
             size = limit if most is None else min(most, LARGEST_PAGE)
-            page = self.get(path, {**(query or {}), "limit": size, "after": following})
+            page = self.get(path, shape, {**(query or {}), "limit": size, "after": following})
             yield page
             if most is not None:
                 most -= len(page["items"])
             following = page["next"]
             if following is None:
                 return
+            if following in followed:
+                raise self._no_aggregator("its list has no end, a page leads back to one before")
+            followed.add(following)
 
-    def pages(self, path: str, query: Query | None = None, most: int | None = None) -> Answer:
+    def pages(
+        self, path: str, shape: type, query: Query | None = None, most: int | None = None
+    ) -> Answer:
         """Return all pages of a list joined into one, or the first `most` of its items."""
         items: list[Any] = []
         following: str | int | None = None
-        for page in self.each_page(path, query, most=most):
+        for page in self.each_page(path, shape, query, most=most):
             items += page["items"]
             following = page["next"]
         return {"items": items, "next": following}
+
+    def _problem(self, response: httpx.Response) -> RankfoldError:
+        """Return the error that a problem document tells of."""
+        try:
+            problem = _shaped(response.content, ProblemAnswer)
+        except (MalformedBody, Inconsistent):
+            return self._no_aggregator(f"status {response.status_code}")
+        code, detail = problem["code"], problem["detail"]
+        if detail.startswith(UNSERVED):
+            return Unreachable(
+                f"{self.url} is no Rankfold aggregator's address: it does not know the API"
+            )
+        kind = _BY_CODE.get(code, _by_status(response.status_code))
+        if issubclass(kind, Inconsistent):
+            errors = problem.get("errors") or [{"pointer": "", "reason": detail}]
+            return kind([FieldError(fault["pointer"], fault["reason"]) for fault in errors])
+        if issubclass(kind, Unavailable):
+            return kind(detail, _seconds(response.headers.get("Retry-After")))
+        return kind(detail)
+
+    def _no_aggregator(self, why: str) -> Unreachable:
+        return Unreachable(f"what answers at {self.url} is no aggregator: {why}")
 
 
 def connect(args: argparse.Namespace) -> Api:
@@ -146,12 +185,28 @@ def _checked_token(token: str) -> str:
     return token
 
 
-def _object(response: httpx.Response) -> Answer | None:
-    try:
-        answer = response.json()
-    except ValueError:
-        return None
-    return answer if isinstance(answer, dict) else None
+def _shaped(body: bytes, shape: type) -> Answer:
+    """Return an answer, whatever it has beyond its shape.
+
+    Raises:
+        MalformedBody: it is no JSON, or has a number that no double holds.
+        Inconsistent: it lacks something, or has it in another type.
+    """
+    answer: Answer = parse_carefully(body, _finite)
+    check(answer, _adapter(shape), strict=True)
+    return answer
+
+
+@cache
+def _adapter(shape: type) -> TypeAdapter[Any]:
+    return TypeAdapter(described(shape))
+
+
+def _finite(digits: str) -> float:
+    value = float(digits)
+    if not math.isfinite(value):
+        raise MalformedBody(f"the body has the number {digits:.30}, which no double holds")
+    return value
 
 
 def _classes(root: type[RankfoldError]) -> Iterator[type[RankfoldError]]:
@@ -161,22 +216,6 @@ def _classes(root: type[RankfoldError]) -> Iterator[type[RankfoldError]]:
 
 
 _BY_CODE = {error.code: error for error in _classes(RankfoldError)}
-
-
-def _problem(url: str, response: httpx.Response, answer: Answer | None) -> RankfoldError:
-    """Return the error that a problem document tells of."""
-    if answer is None or "code" not in answer:
-        return Unreachable(f"what answers at {url} is no aggregator: status {response.status_code}")
-    detail = str(answer.get("detail") or answer.get("title") or answer["code"])
-    if detail.startswith(UNSERVED):
-        return Unreachable(f"{url} is no Rankfold aggregator's address: it does not know the API")
-    kind = _BY_CODE.get(answer["code"], _by_status(response.status_code))
-    if issubclass(kind, Inconsistent):
-        errors = answer.get("errors") or [{"pointer": "", "reason": detail}]
-        return kind([FieldError(fault["pointer"], fault["reason"]) for fault in errors])
-    if issubclass(kind, Unavailable):
-        return kind(detail, _seconds(response.headers.get("Retry-After")))
-    return kind(detail)
 
 
 def _by_status(status: int) -> type[RankfoldError]:

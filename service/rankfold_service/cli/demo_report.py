@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from rankfold.answers import GateAnswer, IterationsAnswer, TotalsAnswer
 from rankfold.errors import NotFound
 from rankfold_service.cli.api import Answer, Api, run_path
 from rankfold_service.cli.tables import Column, table
@@ -47,7 +48,8 @@ class Run:
     def iterations(self, rank: int | None = None) -> list[Item]:
         """Return what is known of every iteration; nothing before the first report."""
         try:
-            answer = self.api.pages(run_path(PROJECT, self.name, "iterations"), {"rank": rank})
+            path = run_path(PROJECT, self.name, "iterations")
+            answer = self.api.pages(path, IterationsAnswer, {"rank": rank})
         except NotFound:
             return []
         items: list[Item] = answer["items"]
@@ -56,9 +58,9 @@ class Run:
     def everything(self) -> Answer:
         """Return all that the demo shows: totals, the gate and each rank's iterations."""
         return {
-            "totals": self.api.get(run_path(PROJECT, self.name, "totals")),
+            "totals": self.api.get(run_path(PROJECT, self.name, "totals"), TotalsAnswer),
             "gate": self.api.get(
-                run_path(PROJECT, self.name, "gate"), {"require_finished": "true"}
+                run_path(PROJECT, self.name, "gate"), GateAnswer, {"require_finished": "true"}
             ),
             "ranks": {str(rank): self.iterations(rank) for rank in range(RANKS)},
         }

@@ -48,6 +48,8 @@ def event_text(event: Event, series: Sequence[str], keys: Sequence[str], screen:
 
 def _run(run: Item) -> str:
     name = visible(f"{run['project']}/{run['run']}")
+    if not run["attempts"]:
+        return f"{name}: {run['state']}"
     latest = run["attempts"][-1]
     ranks = f"{latest['reporting']} of {plain(run['world_size'] or '?')} ranks"
     return f"{name}: {run['state']}, attempt {latest['attempt']}, {ranks}"
@@ -60,7 +62,7 @@ def _attempt(attempt: Item) -> str:
 
 
 def _gate(gate: Item, screen: Screen) -> str:
-    first, *others = gate["reasons"]
+    first, *others = gate["reasons"] or ["no reason is given"]
     more = f" (and {counted(len(others), 'more reason')})" if others else ""
     return f"gate {screen.gate(gate['gate'])}: {visible(first)}{more}"
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
+from rankfold.answers import IterationsAnswer, TotalsAnswer
 from rankfold.errors import ConfigurationError
 from rankfold_service.cli import options
 from rankfold_service.cli.api import Answer, Api, connect, run_path
@@ -85,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
     with connect(args) as api:
         totals = api.get(
             run_path(args.project, args.run, "totals"),
+            TotalsAnswer,
             {"attempts": args.attempts, "rank": args.rank},
         )
         wrong = silent_rank(api, args) if not totals["keys"] else ""
@@ -142,7 +144,7 @@ class Reading:
             "attempts": args.attempts,
         }
         path = run_path(args.project, args.run, "iterations")
-        for page in self._api.each_page(path, query, limit=PAGE):
+        for page in self._api.each_page(path, IterationsAnswer, query, limit=PAGE):
             items = page["items"]
             for item in items:
                 self.unforeseen |= item["keys"].keys() - self._known

@@ -109,7 +109,7 @@ def write_parquet(sink: BinaryIO, columns: list[Column], pages: Pages) -> None:
                     arrow.array(values, type=field.type)
                     for values, field in zip(_values(items, columns), schema, strict=True)
                 ]
-            except (OverflowError, arrow.ArrowInvalid) as error:
+            except (ArithmeticError, ValueError) as error:  # pyarrow's are among them
                 raise ConfigurationError(f"a key outgrew its type, export again: {error}") from None
             writer.write_table(arrow.table(arrays, schema=schema))
 

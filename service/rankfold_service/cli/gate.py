@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from rankfold.errors import RankfoldError, Unreachable
+from rankfold.answers import GateAnswer
+from rankfold.errors import RankfoldError
 from rankfold_service.cli import options
 from rankfold_service.cli.api import Answer, Api, Query, connect, run_path
 from rankfold_service.cli.polling import POLL_SECONDS, polled
@@ -151,10 +152,7 @@ class Question:
     def ask(self) -> Answer:
         """Return the verdict of now."""
         path = run_path(self.args.project, self.args.run, "gate")
-        answer = self.api.get(path, query_of(self.args))
-        if answer.get("gate") not in EXIT_CODES:
-            raise Unreachable(f"{self.api.url} answers with a verdict that is not known here")
-        return answer
+        return self.api.get(path, GateAnswer, query_of(self.args))
 
     def final(self, answer: Answer) -> bool:
         """Whether waiting cannot change the verdict, or should not."""

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable
 
+from rankfold.answers import ProjectsAnswer, RanksAnswer, RunsAnswer, TotalsAnswer, WorstsAnswer
 from rankfold_service.cli import options
 from rankfold_service.cli.api import Answer, Api, connect, run_path, runs_path
 from rankfold_service.cli.superseded import superseded_note
@@ -114,7 +115,7 @@ def show_totals(args: argparse.Namespace) -> int:
     """Print every key of a run."""
     query = {"attempts": args.attempts, "rank": args.rank}
     with connect(args) as api:
-        answer = api.get(run_path(args.project, args.run, "totals"), query)
+        answer = api.get(run_path(args.project, args.run, "totals"), TotalsAnswer, query)
         wrong = silent_rank(api, args) if not answer["keys"] else ""
         note = superseded_note(api, args, args.rank)
     who = "the run" if args.rank is None else f"rank {args.rank}"
@@ -137,7 +138,8 @@ def show_worst(args: argparse.Namespace) -> int:
     """Print the worst tokens of a run."""
     query = {"attempts": args.attempts or "all"}
     with connect(args) as api:
-        answer = api.pages(run_path(args.project, args.run, "worst"), query, most=args.limit)
+        path = run_path(args.project, args.run, "worst")
+        answer = api.pages(path, WorstsAnswer, query, most=args.limit)
     return _show(args, answer, lambda screen: worst_table(answer["items"], screen))
 
 
@@ -146,10 +148,10 @@ def _runs(api: Api, project: str | None) -> Answer:
     if project is not None:
         projects = [project]
     else:
-        projects = [item["project"] for item in api.pages("/projects")["items"]]
+        projects = [item["project"] for item in api.pages("/projects", ProjectsAnswer)["items"]]
     answer: Answer = {"items": [], "next": None}
     for name in projects:
-        for page in api.each_page(runs_path(name)):
+        for page in api.each_page(runs_path(name), RunsAnswer):
             answer["items"] += page["items"]
             if damaged := page.get("damaged"):
                 answer.setdefault("damaged", []).extend(damaged)
@@ -164,14 +166,15 @@ def _damaged_note(answer: Answer) -> str:
 
 
 def _ranks(api: Api, args: argparse.Namespace) -> Answer:
-    return api.pages(run_path(args.project, args.run, "ranks"), {"attempts": args.attempts})
+    path = run_path(args.project, args.run, "ranks")
+    return api.pages(path, RanksAnswer, {"attempts": args.attempts})
 
 
 def _unknown_project(api: Api, project: str | None) -> str:
     """Return that a project without runs is not known, and which are, where there are any."""
     if project is None:
         return ""
-    projects = api.pages("/projects", most=SHOWN_PROJECTS)
+    projects = api.pages("/projects", ProjectsAnswer, most=SHOWN_PROJECTS)
     if not projects["items"]:
         return ""
     more = " and more" if projects["next"] is not None else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 
+from rankfold.answers import RunAnswer, TotalsAnswer
 from rankfold.errors import NotFound
 from rankfold_service.cli.api import Api, run_path
 from rankfold_service.cli.text import counted
@@ -19,7 +20,7 @@ def superseded_note(api: Api, args: argparse.Namespace, rank: int | None = None)
     if args.json or args.attempts not in (None, "effective"):
         return ""
     with contextlib.suppress(NotFound):
-        attempts = api.get(run_path(args.project, args.run))["attempts"]
+        attempts = api.get(run_path(args.project, args.run), RunAnswer)["attempts"]
         if any(attempt["superseded_from"] is not None for attempt in attempts):
             return _note(
                 _mismatches(api, args, "all", rank) - _mismatches(api, args, "effective", rank)
@@ -29,7 +30,7 @@ def superseded_note(api: Api, args: argparse.Namespace, rank: int | None = None)
 
 def _mismatches(api: Api, args: argparse.Namespace, attempts: str, rank: int | None) -> int:
     query = {"attempts": attempts, "rank": rank}
-    keys = api.get(run_path(args.project, args.run, "totals"), query)["keys"]
+    keys = api.get(run_path(args.project, args.run, "totals"), TotalsAnswer, query)["keys"]
     counts = {key["series"]: key["count"] for key in keys.values() if key["series"] is not None}
     return sum(counts.values())
 

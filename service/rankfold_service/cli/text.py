@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 NONE = "-"
+LAST_DATE = 253402300799  # in seconds since the epoch; later times have no date
 
 RESET = "\x1b[0m"
 BOLD = "\x1b[1m"
@@ -123,4 +124,4 @@ def ago(then: float | None, now: float) -> str:
     for size, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):
         if 7 * 86400 > seconds >= size:
             return f"{seconds // size} {unit} ago"
-    return datetime.fromtimestamp(then, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.fromtimestamp(min(max(then, 0), LAST_DATE), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -8,6 +8,7 @@ import select
 import sys
 from collections.abc import Iterable
 
+from rankfold.answers import IterationsAnswer, RunAnswer
 from rankfold.errors import NotFound, RankfoldError, Unreachable
 from rankfold_service.cli import options
 from rankfold_service.cli.api import Answer, Api, connect, run_path
@@ -155,7 +156,7 @@ class Watch:
         """
         _check_reader()
         args = self._args
-        now = self._api.get(run_path(args.project, args.run))
+        now = self._api.get(run_path(args.project, args.run), RunAnswer)
         gate = self._live.ask()
         self._print(self._follower.run(now))
         over = gate["state"] != "running"
@@ -177,7 +178,7 @@ class Watch:
             return
         path = run_path(self._args.project, self._args.run, "iterations")
         query = {"from": window.first, "to": window.last, "key": self._keys()}
-        for page in self._api.each_page(path, query, limit=PAGE):
+        for page in self._api.each_page(path, IterationsAnswer, query, limit=PAGE):
             self._print(self._follower.iterations(page["items"]))
 
     def _keys(self) -> list[str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
@@ -33,23 +34,44 @@ def parse(body: bytes, shape: TypeAdapter[T]) -> T:
     except ValidationError:
         # NaN tokens count as numbers there, and lone surrogates, which are JSON, do not parse.
         document = parse_carefully(body)
+    return check(document, shape)
+
+
+def check(document: Any, shape: TypeAdapter[T], *, strict: bool | None = None) -> T:
+    """Return a parsed document as its shape says.
+
+    Args:
+        document: what was parsed.
+        shape: what it has to be.
+        strict: whether nothing is taken for a type that it has not; None leaves it to the shape.
+
+    Raises:
+        Inconsistent: it is not of that shape; names each fault, the first `MAX_FAULTS`.
+    """
     try:
-        return shape.validate_python(document)
+        return shape.validate_python(document, strict=strict)
     except ValidationError as error:
         raise Inconsistent(_faults(error, document)) from error
 
 
-def parse_carefully(body: bytes) -> Any:
+def parse_carefully(body: bytes, parse_float: Callable[[str], float] = float) -> Any:
     """Return the value of a JSON document; slower, and exact about what is wrong.
 
     An integer of very many digits comes back as one that is merely too large.
+
+    Args:
+        body: the document.
+        parse_float: makes a number that has a fraction or an exponent.
 
     Raises:
         MalformedBody: it is not JSON in UTF-8, or nested too deep.
     """
     try:
         value = json.loads(
-            body.decode(), parse_constant=_refuse_constant, parse_int=_bounded_integer
+            body.decode(),
+            parse_constant=_refuse_constant,
+            parse_int=_bounded_integer,
+            parse_float=parse_float,
         )
     except UnicodeDecodeError as error:
         raise MalformedBody(f"the body is not UTF-8: byte {error.start}") from error
@@ -93,11 +115,15 @@ def _faults(error: ValidationError, document: Any) -> list[FieldError]:
     if error.error_count() > MOST_ERRORS:
         return [field_error(f"has {error.error_count()} faults, too many to name them")]
     found: dict[str, FieldError] = {}
-    for each in error.errors(include_url=False, include_context=False, include_input=False):
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    for each in errors:
         tokens = _path(each["loc"], document, missing=each["type"] == "missing")
         if tokens is not None:
             fault = field_error(each["msg"], *tokens)
             found.setdefault(fault.pointer, fault)
+    if not found:  # a list or an object in the place of a number or a word: no alternative was sent
+        where = _path(errors[0]["loc"][:-1], document, missing=False) or ()
+        return [field_error(errors[0]["msg"], *where)]
     return list(found.values())[:MAX_FAULTS]
 
 

@@ -8,6 +8,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
+def problem(status: int, code: str, detail: str) -> dict[str, Any]:
+    """Return a problem document."""
+    body = {"type": "about:blank", "title": code, "status": status, "detail": detail}
+    return body | {"code": code, "retryable": status in (429, 503)}
+
+
 class CannedAggregator:
     """Answers each request target with what a test put there; others with a problem.
 
@@ -33,8 +39,7 @@ class CannedAggregator:
 
     def problem(self, target: str, status: int, code: str, detail: str, **more: Any) -> None:
         """Answer a target with a problem document."""
-        body = {"type": "about:blank", "title": code, "status": status, "detail": detail}
-        self.answer(target, body | {"code": code, "retryable": status in (429, 503)} | more, status)
+        self.answer(target, problem(status, code, detail) | more, status)
 
     def close(self) -> None:
         """Stop listening."""
@@ -46,7 +51,7 @@ class CannedAggregator:
         """Return what a target gets now; the last answer is repeated."""
         known = self._answers.get(target)
         if known is None:
-            body = {"code": "not_found", "detail": f"nothing is known at {target}"}
+            body = problem(404, "not_found", f"nothing is known at {target}")
             return 404, json.dumps(body).encode(), {}
         return known.pop(0) if len(known) > 1 else known[0]
 

@@ -8,33 +8,41 @@ from typing import Any
 import pytest
 
 from rankfold import errors
+from rankfold.answers import GateAnswer, ProjectsAnswer, RanksAnswer, TotalsAnswer
 from rankfold_service.cli.api import Api, run_path
-from unit.service.cli.canned import CannedAggregator
+from unit.service.cli.canned import CannedAggregator, problem
+
+NOTHING = {"items": [], "next": None}
 
 
-def test_api_percent_encodes_names(aggregator: CannedAggregator) -> None:
+def projects(*names: str, following: str | None = None) -> dict[str, Any]:
+    """Return a page of projects."""
+    return {"items": [{"project": name, "runs": 1} for name in names], "next": following}
+
+
+def test_api_percent_encodes_names(aggregator: CannedAggregator, clean_run: dict[str, Any]) -> None:
     """A name with any character reaches the aggregator as one segment."""
     target = "/projects/a%20b/runs/%C3%A9%3F%23%25%2B%26/gate"
-    aggregator.answer(target, {"gate": "pass"})
+    aggregator.answer(target, clean_run)
     with Api(aggregator.url) as api:
-        assert api.get(run_path("a b", "é?#%+&", "gate")) == {"gate": "pass"}
+        assert api.get(run_path("a b", "é?#%+&", "gate"), GateAnswer) == clean_run
     assert aggregator.requests == [f"/api/v1{target}"]
 
 
 def test_api_sends_only_what_was_given(aggregator: CannedAggregator) -> None:
     """A parameter that is None is left out, a list is repeated."""
-    aggregator.answer("/projects?series=a%2Fb&series=c&from=0", {"items": [], "next": None})
+    aggregator.answer("/projects?series=a%2Fb&series=c&from=0", NOTHING)
     with Api(aggregator.url + "/") as api:
         query = {"series": ["a/b", "c"], "from": 0, "to": None}
-        assert api.get("/projects", query) == {"items": [], "next": None}
+        assert api.get("/projects", ProjectsAnswer, query) == NOTHING
 
 
 def test_api_follows_pages_to_the_end(aggregator: CannedAggregator) -> None:
     """All pages become one list, and each is asked for with the `next` of the one before."""
-    aggregator.answer("/projects?rank=2", {"items": [1, 2], "next": "b/c"})
-    aggregator.answer("/projects?rank=2&after=b%2Fc", {"items": [3], "next": None})
+    aggregator.answer("/projects?rank=2", projects("a", "b", following="b/c"))
+    aggregator.answer("/projects?rank=2&after=b%2Fc", projects("c"))
     with Api(aggregator.url) as api:
-        assert api.pages("/projects", {"rank": 2}) == {"items": [1, 2, 3], "next": None}
+        assert api.pages("/projects", ProjectsAnswer, {"rank": 2}) == projects("a", "b", "c")
 
 
 def test_api_asks_for_no_more_than_is_wanted(
@@ -42,24 +50,40 @@ def test_api_asks_for_no_more_than_is_wanted(
 ) -> None:
     """No page is larger than allowed, and none goes beyond the items that are wanted."""
     monkeypatch.setattr("rankfold_service.cli.api.LARGEST_PAGE", 2)
-    aggregator.answer("/projects?limit=2", {"items": [1, 2], "next": 2})
-    aggregator.answer("/projects?limit=1&after=2", {"items": [3], "next": 3})
+    aggregator.answer("/projects?limit=2", projects("a", "b", following="b"))
+    aggregator.answer("/projects?limit=1&after=b", projects("c", following="c"))
     with Api(aggregator.url) as api:
-        assert api.pages("/projects", most=3) == {"items": [1, 2, 3], "next": 3}
+        first = api.pages("/projects", ProjectsAnswer, most=3)
+    assert first == projects("a", "b", "c", following="c")
+
+
+@pytest.mark.parametrize("cursors", ["a", "abca"])
+def test_api_follows_no_list_in_circles(aggregator: CannedAggregator, cursors: str) -> None:
+    """A page that leads back to one before, of an empty list too, ends the reading."""
+    before = ""
+    for cursor in cursors:
+        target = f"/projects?after={before}" if before else "/projects"
+        aggregator.answer(target, NOTHING | {"next": cursor})
+        before = cursor
+    aggregator.answer("/projects?after=a", NOTHING | {"next": cursors[1:2] or "a"})
+    with Api(aggregator.url) as api, pytest.raises(errors.Unreachable, match="has no end"):
+        api.pages("/projects", ProjectsAnswer)
 
 
 def test_api_keeps_integers_of_any_size(aggregator: CannedAggregator) -> None:
-    """Counts beyond 2^53 arrive exactly."""
-    aggregator.answer("/projects", {"count": 2**70 + 1})
+    """Counts beyond 2^53 arrive exactly, and what this version does not know is left as it is."""
+    totals = {"project": "p", "run": "r", "attempts": 0, "rank": None, "keys": {}}
+    answer = totals | {"heard_of_later": [2**70 + 1]}
+    aggregator.answer("/projects", answer)
     with Api(aggregator.url) as api:
-        assert api.get("/projects") == {"count": 2**70 + 1}
+        assert api.get("/projects", TotalsAnswer) == answer
 
 
 def test_api_sends_the_token(aggregator: CannedAggregator) -> None:
     """The token goes where the contract says."""
-    aggregator.answer("/projects", {})
+    aggregator.answer("/projects", NOTHING)
     with Api(aggregator.url, "s3cret") as api:
-        api.get("/projects")
+        api.get("/projects", ProjectsAnswer)
     assert aggregator.headers["Authorization"] == "Bearer s3cret"
 
 
@@ -97,7 +121,7 @@ def test_api_raises_the_error_that_a_problem_names(
     """The code decides; a code of a later version is judged by its status."""
     aggregator.problem("/projects", status, code, "what happened")
     with Api(aggregator.url) as api, pytest.raises(errors.RankfoldError) as caught:
-        api.get("/projects")
+        api.get("/projects", ProjectsAnswer)
     assert (type(caught.value), str(caught.value)) == (kind, "what happened")
 
 
@@ -114,7 +138,7 @@ def test_api_tells_each_fault_of_a_refused_request(
     """The pointers of a 422 are in the error."""
     aggregator.problem("/projects", 422, "inconsistent", "what happened", **more)
     with Api(aggregator.url) as api, pytest.raises(errors.Inconsistent, match=text):
-        api.get("/projects")
+        api.get("/projects", ProjectsAnswer)
 
 
 @pytest.mark.parametrize(("header", "seconds"), [("7", 7.0), ("soon", 1.0), (None, 1.0)])
@@ -123,10 +147,9 @@ def test_api_passes_on_how_long_to_wait(
 ) -> None:
     """Retry-After is kept; without a number it is a second."""
     headers = {} if header is None else {"Retry_After": header}
-    body = {"code": "overloaded", "detail": "too much at once"}
-    aggregator.answer("/projects", body, 429, **headers)
+    aggregator.answer("/projects", problem(429, "overloaded", "too much at once"), 429, **headers)
     with Api(aggregator.url) as api, pytest.raises(errors.Overloaded) as caught:
-        api.get("/projects")
+        api.get("/projects", ProjectsAnswer)
     assert caught.value.retry_after == seconds
 
 
@@ -139,7 +162,49 @@ def test_api_recognises_what_is_no_aggregator(
     """A proxy's page or another service's answer is never taken for an aggregator's."""
     aggregator.answer("/projects", body, status)
     with Api(aggregator.url) as api, pytest.raises(errors.Unreachable, match="no aggregator"):
-        api.get("/projects")
+        api.get("/projects", ProjectsAnswer)
+
+
+RANK = {"rank": 0, "attempt": 0, "last_iteration": 0, "last_report": 1.5, "dropped": 0}
+RANKS = {"items": [RANK | {"missing": [], "keys": {}}], "missing_until": None, "next": None}
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (b"", "not JSON"),
+        (b'{"items": [], "next": "\xff"}', "not UTF-8"),
+        (b"[" * 100_000, "nested too deep"),
+        (RANKS | {"items": {}}, "/items: "),
+        (RANKS | {"items": [1]}, "/items/0: "),
+        (RANKS | {"next": "a"}, "/next: "),
+        (RANKS | {"items": [RANKS["items"][0] | {"rank": "0"}]}, "/items/0/rank: "),
+        (RANKS | {"items": [RANKS["items"][0] | {"rank": True}]}, "/items/0/rank: "),
+        (RANKS | {"items": [RANKS["items"][0] | {"keys": {"k": []}}]}, "/items/0/keys/k: "),
+        (RANKS | {"items": [RANK]}, "/items/0/missing: Field required"),
+        (RANKS | {"later": float("nan")}, "NaN is not a number"),
+        (b'{"items": [], "next": null, "later": 1e999}', "1e999, which no double holds"),
+    ],
+)
+def test_api_takes_no_answer_of_another_shape(
+    aggregator: CannedAggregator, body: Any, why: str
+) -> None:
+    """What commands rely on is checked once, where it comes in."""
+    aggregator.answer("/ranks", RANKS)
+    with Api(aggregator.url) as api:
+        assert api.get("/ranks", RanksAnswer) == RANKS
+        aggregator.answer("/worse", body)
+        with pytest.raises(errors.Unreachable, match=f"no aggregator: .*{why}"):
+            api.get("/worse", RanksAnswer)
+
+
+def test_api_takes_no_answer_that_is_compressed_otherwise_than_it_says(
+    aggregator: CannedAggregator,
+) -> None:
+    """A body that cannot be unpacked is no aggregator's."""
+    aggregator.answer("/projects", NOTHING, Content_Encoding="gzip")
+    with Api(aggregator.url) as api, pytest.raises(errors.Unreachable, match="not compressed"):
+        api.get("/projects", ProjectsAnswer)
 
 
 @pytest.mark.parametrize("port", [0, 65536, 99999])
@@ -157,7 +222,7 @@ def test_api_says_where_nothing_answers() -> None:
         Api(url) as api,
         pytest.raises(errors.Unreachable, match=f"no aggregator answers at {url}"),
     ):
-        api.get("/projects")
+        api.get("/projects", ProjectsAnswer)
 
 
 def test_api_gives_up_on_an_aggregator_that_does_not_answer(
@@ -168,7 +233,7 @@ def test_api_gives_up_on_an_aggregator_that_does_not_answer(
     with socket.create_server(("127.0.0.1", 0)) as mute:
         url = f"http://127.0.0.1:{mute.getsockname()[1]}"
         with Api(url) as api, pytest.raises(errors.Unreachable, match="did not answer in time"):
-            api.get("/projects")
+            api.get("/projects", ProjectsAnswer)
 
 
 def test_api_asks_this_machine_without_a_proxy(
@@ -176,6 +241,6 @@ def test_api_asks_this_machine_without_a_proxy(
 ) -> None:
     """A proxy in the environment is for other machines."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    aggregator.answer("/projects", {})
+    aggregator.answer("/projects", NOTHING)
     with Api(aggregator.url) as api:
-        assert api.get("/projects") == {}
+        assert api.get("/projects", ProjectsAnswer) == NOTHING

@@ -167,6 +167,7 @@ def test_other_events_take_a_line(clean_run: dict[str, Any]) -> None:
     """And the last one what the gate prints."""
     for event, line in (
         (Event("run", run_of((0, 1.0, 0))), "p/r: running, attempt 0, 1 of 2 ranks"),
+        (Event("run", run_of()), "p/r: running"),
         (
             Event("attempt", {"attempt": 1, "first_iteration": 5, "anew": False}),
             "attempt 1 reports from iteration 5",
@@ -176,6 +177,7 @@ def test_other_events_take_a_line(clean_run: dict[str, Any]) -> None:
             "the run was begun anew, from iteration 5",
         ),
         (Event("gate", {"gate": "pass", "reasons": ["fine"]}), "gate pass: fine"),
+        (Event("gate", {"gate": "pass", "reasons": []}), "gate pass: no reason is given"),
         (
             Event("gate", {"gate": "fail", "reasons": ["a", "b", "c"]}),
             "gate fail: a (and 2 more reasons)",

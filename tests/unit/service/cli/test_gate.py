@@ -216,12 +216,12 @@ def test_gate_without_an_aggregator_is_not_reachable(capsys: pytest.CaptureFixtu
 
 
 def test_gate_refuses_a_verdict_that_it_does_not_know(
-    aggregator: CannedAggregator, capsys: pytest.CaptureFixture[str]
+    aggregator: CannedAggregator, capsys: pytest.CaptureFixture[str], clean_run: dict[str, Any]
 ) -> None:
     """An answer that is no verdict never counts as a pass."""
-    aggregator.answer(TARGET, {"gate": "splendid"})
+    aggregator.answer(TARGET, clean_run | {"gate": "splendid"})
     assert main(["gate", "qwen3"]) == 4
-    assert "a verdict that is not known here" in capsys.readouterr().err
+    assert "is no aggregator: /gate: Input should be 'pass', " in capsys.readouterr().err
 
 
 def test_gate_refuses_a_range_that_ends_before_it_begins(
@@ -297,7 +297,7 @@ class Script:
         """Let time pass."""
         self.time += seconds
 
-    def get(self, _path: str, _query: object) -> Answer:
+    def get(self, _path: str, _shape: type, _query: object) -> Answer:
         """Answer as an aggregator would."""
         answer = self.answers[min(len(self.asked), len(self.answers) - 1)]
         self.asked.append(self.time)

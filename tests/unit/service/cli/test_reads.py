@@ -11,7 +11,20 @@ import pytest
 from rankfold_service.cli.main import main
 from unit.service.cli.canned import CannedAggregator
 
-ATTEMPT = {"attempt": 0, "world_size": 2, "reporting": 2}
+ATTEMPT = {
+    "attempt": 0,
+    "world_size": 2,
+    "finished": False,
+    "first_report": 1.5,
+    "last_report": 2.5,
+    "first_iteration": 0,
+    "last_iteration": 12000,
+    "superseded_from": None,
+    "reporting": 2,
+    "dropped": 0,
+    "conflicts": 0,
+    "meta": {},
+}
 
 
 def run_answer(run: str, **changes: Any) -> dict[str, Any]:
@@ -33,11 +46,21 @@ def one_page(*items: Any) -> dict[str, Any]:
     return {"items": list(items), "next": None}
 
 
+def ranks_page(*items: Any) -> dict[str, Any]:
+    """Return ranks that fit on one page."""
+    return one_page(*items) | {"missing_until": None}
+
+
+def named(*names: str) -> list[dict[str, Any]]:
+    """Return projects as lists show them."""
+    return [{"project": name, "runs": 1} for name in names]
+
+
 def test_runs_lists_those_of_all_projects(
     aggregator: CannedAggregator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without a project every run is shown, a line each."""
-    aggregator.answer("/projects", one_page({"project": "default"}, {"project": "zero diff"}))
+    aggregator.answer("/projects", one_page(*named("default", "zero diff")))
     aggregator.answer("/projects/default/runs", one_page(run_answer("qwen3")))
     other = run_answer(
         "llama",
@@ -79,9 +102,8 @@ def test_runs_of_an_unknown_project_says_which_are_known(
 ) -> None:
     """A mistyped project is no aggregator without reports, and exit 1."""
     aggregator.answer("/projects/nope/runs", one_page())
-    known = [{"project": "a"}, {"project": "b"}]
-    aggregator.answer("/projects?limit=5", {"items": known, "next": following})
-    aggregator.answer("/projects?limit=3&after=b", {"items": [{"project": "c"}] * 3, "next": "c"})
+    aggregator.answer("/projects?limit=5", {"items": named("a", "b"), "next": following})
+    aggregator.answer("/projects?limit=3&after=b", {"items": named(*"ccc"), "next": "c"})
     assert main(["runs", "--project", "nope"]) == 1
     out, err = capsys.readouterr()
     assert (out, err.startswith("rankfold runs: no project 'nope'")) == ("", True)
@@ -234,7 +256,7 @@ def test_totals_of_a_rank_that_never_reported_says_which_have(
     """A rank that is expected and silent is told from one that has nothing to fold."""
     target = "/projects/default/runs/qwen3"
     ranks = [*(RANK | {"rank": rank} for rank in range(4)), RANK | {"rank": 9, "last_report": None}]
-    aggregator.answer(f"{target}/ranks", one_page(*ranks))
+    aggregator.answer(f"{target}/ranks", ranks_page(*ranks))
     for rank in (9, 3):
         aggregator.answer(f"{target}/totals?rank={rank}", TOTALS | {"keys": {}})
     assert main(["totals", "qwen3", "--rank", "9"]) == 1
@@ -272,9 +294,9 @@ def test_totals_keeps_keys_whole_on_a_terminal(
 def restarted(aggregator: CannedAggregator, effective: int, everything: int) -> None:
     """Let a run have two attempts, of which the first is superseded in part."""
     target = "/projects/default/runs/qwen3"
-    attempts = [ATTEMPT | {"superseded_from": 3}, ATTEMPT | {"superseded_from": None}]
+    attempts = [ATTEMPT | {"superseded_from": 3}, ATTEMPT]
     aggregator.answer(target, run_answer("qwen3", attempts=attempts))
-    aggregator.answer(f"{target}/ranks", one_page())
+    aggregator.answer(f"{target}/ranks", ranks_page())
     keys = TOTALS["keys"]
     name = "training/rollout_logprobs_mismatch_count"
     for query, count in (("effective", effective), ("all", everything)):
@@ -315,7 +337,7 @@ def test_reads_of_chosen_attempts_ask_nothing_more(aggregator: CannedAggregator)
 
 def test_ranks_asks_for_attempts(aggregator: CannedAggregator) -> None:
     """The option is the API's parameter."""
-    aggregator.answer("/projects/default/runs/qwen3/ranks?attempts=1", one_page(RANK))
+    aggregator.answer("/projects/default/runs/qwen3/ranks?attempts=1", ranks_page(RANK))
     assert main(["ranks", "qwen3", "--attempts", "1"]) == 0
 
 
@@ -330,7 +352,7 @@ def test_ranks_names_series_whole_below_a_narrow_table(
     monkeypatch.setenv("COLUMNS", str(width))
     key = "training/rollout_logprobs/of_the_reference_ab_mismatch_count"
     aggregator.answer(
-        "/projects/default/runs/qwen3/ranks", one_page(RANK | {"keys": {key: 1234567}})
+        "/projects/default/runs/qwen3/ranks", ranks_page(RANK | {"keys": {key: 1234567}})
     )
     assert main(["ranks", "qwen3"]) == 0
     titles, row, legend = capsys.readouterr().out.splitlines()
@@ -342,18 +364,19 @@ def test_ranks_shows_what_is_missing_and_who_never_reported(
     aggregator: CannedAggregator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A rank that never reported has its line too, with nothing but dashes for counts."""
+    owed = {"iteration": 3, "attempt": 1, "rank": 0, "series": "s", "microbatches": [1]}
     reported = {
         "rank": 0,
         "attempt": 1,
         "last_iteration": 12,
         "last_report": time.time() - 7300,
         "dropped": 3,
-        "missing": [{}, {}],
+        "missing": [owed, owed],
         "keys": {"s_mismatch_count": 1200, "s_diff_max": 0.5},
     }
     silent = reported | {"rank": 1, "last_iteration": None, "last_report": None, "dropped": 0}
     aggregator.answer(
-        "/projects/default/runs/qwen3/ranks", one_page(reported, silent | {"keys": {}})
+        "/projects/default/runs/qwen3/ranks", ranks_page(reported, silent | {"keys": {}})
     )
     assert main(["ranks", "qwen3"]) == 0
     assert capsys.readouterr().out == (
@@ -367,7 +390,7 @@ def test_ranks_of_a_run_without_ranks_says_so(
     aggregator: CannedAggregator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """No rank is no error."""
-    aggregator.answer("/projects/default/runs/qwen3/ranks", one_page())
+    aggregator.answer("/projects/default/runs/qwen3/ranks", ranks_page())
     assert main(["ranks", "qwen3"]) == 0
     assert capsys.readouterr().out == "no rank has reported yet\n"
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from rankfold.answers import ProjectsAnswer
 from rankfold_service.cli.api import Api
 from rankfold_service.cli.main import main
 from rankfold_service.cli.serve import stoppable
@@ -44,7 +45,7 @@ def test_serve_answers_until_it_is_told_to_stop(tmp_path: Path, number: signal.S
     """The printed URL answers, a signal ends it with 0, and the log is one JSON object a line."""
     with serving("--store", f"sqlite:///{tmp_path}/rankfold.db") as (process, url):
         with Api(url) as api:
-            assert api.get("/projects") == {"items": [], "next": None}
+            assert api.get("/projects", ProjectsAnswer) == {"items": [], "next": None}
         process.send_signal(number)
         _, log = process.communicate(timeout=30)
     assert process.returncode == 0

@@ -63,6 +63,8 @@ def test_plain_writes_an_index_without_separators() -> None:
         (3 * 86400.0, "3 d ago"),
         (8 * 86400.0, "2025-11-23T14:40:00Z"),
         (-3600.0, "2025-12-01T15:40:00Z"),
+        (1e300, "1970-01-01T00:00:00Z"),
+        (-1e300, "9999-12-31T23:59:59Z"),
     ],
 )
 def test_ago_says_how_long_or_when(seconds: float, expected: str) -> None:

@@ -297,6 +297,8 @@ def test_decode_points_into_the_worst_token(members: dict[str, Any], place: str)
     [
         ({"value": "nan"}, "value"),
         ({"value": None}, "value"),
+        ({"value": []}, "value"),
+        ({"value": {}}, "value"),
         ({"value": True}, "value"),
         ({"value": -(10**309)}, "value"),
         ({"weight": -1}, "weight"),
