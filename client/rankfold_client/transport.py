@@ -28,6 +28,7 @@ from rankfold.errors import (
 )
 from rankfold.wire import API_VERSION, REPORT_PATH, UNSERVED, Receipt
 from rankfold_client.exchange import Answer, Exchange
+from rankfold_client.report import printable
 
 DEFAULT_URL = "http://127.0.0.1:9814"
 # Below, a report is one packet or a few, and compressing saves less than it costs.
@@ -197,7 +198,8 @@ def translated(
         address: what was asked, for the error to name.
     """
     where = address and f"{address}: "
-    detail = where + str(problem.get("detail") or problem.get("title") or f"status {status}")
+    told = str(problem.get("detail") or problem.get("title") or f"status {status}")
+    detail = where + printable(told)  # a log may be read on a terminal
     if status >= 500 or status in _PASSING:
         kind = Overloaded if status == 429 else Unavailable
         return kind(detail, seconds_until(retry_after, now))
@@ -227,7 +229,7 @@ def seconds_until(retry_after: str | None, now: float) -> float:
 def _field_errors(problem: dict[str, Any], detail: str) -> list[FieldError]:
     errors = problem.get("errors")
     found = [
-        FieldError(str(error.get("pointer", "")), str(error.get("reason", "")))
+        FieldError(*(printable(str(error.get(name, ""))) for name in ("pointer", "reason")))
         for error in (errors if isinstance(errors, list) else [])
         if isinstance(error, dict)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -54,6 +55,27 @@ def test_who_answers_as_no_aggregator_does_is_none(
     told = f"rankfold {command}: what answers at {other.url} is no aggregator: "
     assert (out, err.startswith(told), err.count("\n")) == ("", True, 1)
     assert "is --url (RANKFOLD_URL) right?" in err
+    assert "\x1b" not in err
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "more"),
+    [
+        (400, "bad_request", {}),
+        (503, "unavailable", {}),
+        (422, "inconsistent", {"errors": [{"pointer": "/\x1b[2J", "reason": "\x1b[31m"}]}),
+    ],
+)
+def test_what_a_server_says_does_nothing_to_a_terminal(
+    status: int, code: str, more: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its characters are shown, whether it is the end or a reason to wait."""
+    problem = {"type": "x", "title": "x", "status": status, "retryable": status == 503}
+    problem |= {"detail": "\x1b[31mred", "code": code} | more
+    with Unruly(answering(http(status, problem))) as server:
+        assert main(["gate", "run", "--wait", "0.1", "--url", server.url]) in (2, 4)
+    err = capsys.readouterr().err
+    assert r"\x1b[31m" in err
     assert "\x1b" not in err
 
 

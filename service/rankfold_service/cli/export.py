@@ -17,7 +17,7 @@ from rankfold_service.cli import options
 from rankfold_service.cli.api import Answer, Api, connect, run_path
 from rankfold_service.cli.export_formats import FORMATS, Column, Item, columns_of
 from rankfold_service.cli.reads import silent_rank
-from rankfold_service.cli.text import counted, visible
+from rankfold_service.cli.text import counted, tell, visible
 
 PAGE = 200  # iterations; the aggregator reads one page in one go
 
@@ -91,7 +91,7 @@ def run(args: argparse.Namespace) -> int:
         )
         wrong = silent_rank(api, args) if not totals["keys"] else ""
         if wrong:
-            _note(wrong)
+            tell(args.command, wrong)
             return 1
         keys = _chosen(totals["keys"], args.key)
         columns = columns_of(keys)
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
         with _sink(args.output) as sink:
             FORMATS[form](sink, columns, reading.pages())
     for note in _notes(keys, columns, reading.unforeseen):
-        _note(note)
+        tell(args.command, note)
     return 0
 
 
@@ -236,7 +236,3 @@ def _end(number: int, _: object) -> NoReturn:
 def _progress(done: int, end: str = "\r") -> None:
     if sys.stderr.isatty() and not sys.stdout.isatty():
         print(counted(done, "iteration"), end=end, file=sys.stderr, flush=True)
-
-
-def _note(text: str) -> None:
-    print(f"rankfold export: {visible(text)}", file=sys.stderr)

@@ -13,7 +13,7 @@ from rankfold.errors import RankfoldError
 from rankfold_service.cli import options
 from rankfold_service.cli.api import Answer, Api, Query, connect, run_path
 from rankfold_service.cli.polling import POLL_SECONDS, polled
-from rankfold_service.cli.text import Screen
+from rankfold_service.cli.text import Screen, tell
 from rankfold_service.cli.verdict import verdict_text
 
 EXIT_CODES = {"pass": 0, "fail": 1, "invalid": 1, "incomplete": 3, "no_data": 3}
@@ -130,7 +130,7 @@ def run(args: argparse.Namespace) -> int:
         print(verdict_text(answer, Screen.of(sys.stdout)))
     if args.wait and not question.final(answer):
         sys.stdout.flush()  # what is said of the verdict comes after it
-        print(f"rankfold gate: {_not_final(answer, args.wait)}", file=sys.stderr)
+        tell(args.command, _not_final(answer, args.wait))
     return EXIT_CODES[answer["gate"]]
 
 
@@ -223,5 +223,5 @@ def _waiting_for(answer: Answer | RankfoldError) -> str:
 def _say(command: str, what: str, said: str) -> str:
     """Tell what is waited for where that has changed; standard output is for the verdict."""
     if what != said:
-        print(f"rankfold {command}: waiting: {what}", file=sys.stderr, flush=True)
+        tell(command, f"waiting: {what}")
     return what

@@ -22,6 +22,7 @@ from rankfold.errors import (
     Unreachable,
 )
 from rankfold_service.cli import usage
+from rankfold_service.cli.text import tell
 
 DONE, FAILED, USAGE, NO_DATA, UNREACHABLE, INTERRUPTED, PIPE_CLOSED = 0, 1, 2, 3, 4, 130, 141
 
@@ -187,8 +188,7 @@ def _hinted(error: RankfoldError) -> str:
 
 
 def _complain(command: str | None, message: str) -> None:
-    line = " ".join(message.split())
-    print(" ".join(filter(None, ("rankfold", command))) + f": {line}", file=sys.stderr)
+    tell(command, " ".join(message.split()))
 
 
 def _why(error: OSError) -> str:

@@ -11,7 +11,7 @@ from rankfold.answers import ProjectsAnswer, RanksAnswer, RunsAnswer, TotalsAnsw
 from rankfold_service.cli import options
 from rankfold_service.cli.api import Answer, Api, connect, run_path, runs_path
 from rankfold_service.cli.superseded import superseded_note
-from rankfold_service.cli.text import Screen, spans, visible
+from rankfold_service.cli.text import Screen, spans, tell
 from rankfold_service.cli.views import ranks_table, runs_table, totals_table, worst_table
 
 CODES = (
@@ -207,5 +207,5 @@ def _show(
         print(draw(Screen.of(sys.stdout)))
     sys.stdout.flush()  # what is said of the table comes after it
     for line in filter(None, (wrong, note)):
-        print(f"rankfold {args.command}: {visible(line)}", file=sys.stderr)
+        tell(args.command, line)
     return 1 if wrong else 0

@@ -109,7 +109,8 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str]], screen: Scre
     Where the screen is too narrow, columns make room as they allow, and a last line names those
     that were left out. Where that is not enough, lines run over the edge: names stay whole.
     """
-    grid = Grid(tuple(columns), [[visible(cell) for cell in row] for row in rows])
+    shown = tuple(column._replace(title=visible(column.title)) for column in columns)
+    grid = Grid(shown, [[visible(cell) for cell in row] for row in rows])
     if screen.width is None or grid.width <= screen.width:
         return "\n".join(grid.lines(screen))
     headings, grid = grid.grouped()

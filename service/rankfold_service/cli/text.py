@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import unicodedata
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -76,6 +77,12 @@ def visible(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
+
+
+def tell(command: str | None, what: str) -> None:
+    """Say on standard error, in one line of the command, what is not its output."""
+    name = " ".join(filter(None, ("rankfold", command)))
+    print(f"{name}: {visible(what)}", file=sys.stderr, flush=True)
 
 
 def number(value: float | int | str | None) -> str:

@@ -22,7 +22,7 @@ from rankfold_service.cli.gate import (
     wait_for_verdict,
 )
 from rankfold_service.cli.polling import POLL_SECONDS, polled
-from rankfold_service.cli.text import Screen
+from rankfold_service.cli.text import Screen, tell
 
 PAGE = 200  # iterations; the aggregator reads one page in one go
 MOST_KEYS = 100  # that a query can name
@@ -132,9 +132,9 @@ def _tell(now: RankfoldError | None, before: RankfoldError | None, url: str) -> 
     if type(now) is type(before):
         return
     if now is not None:
-        print(f"rankfold watch: waiting: {now}", file=sys.stderr, flush=True)
+        tell("watch", f"waiting: {now}")
     elif not isinstance(before, NotFound):
-        print(f"rankfold watch: {url} answers again", file=sys.stderr, flush=True)
+        tell("watch", f"{url} answers again")
 
 
 class Watch:

@@ -340,6 +340,8 @@ def test_every_status_is_one_error(status: int, kind: type[RankfoldError]) -> No
 
 def test_errors_keep_the_problem_documents_words() -> None:
     """The detail, the pointers and the time to wait come from the answer."""
+    red = translated(400, None, {"detail": "\x1b[31mred"}, 0.0)
+    assert str(red) == "\ufffd[31mred"
     refused = translated(401, None, {"detail": "no token", "title": "x"}, 0.0)
     assert str(refused) == "no token"
     fields = {"errors": [{"pointer": "/partials/0/count", "reason": "over valid"}, "odd"]}

@@ -18,6 +18,11 @@ def test_table_aligns_names_left_and_numbers_right() -> None:
     )  # fmt: skip
 
 
+def test_table_shows_what_would_do_something_to_a_terminal() -> None:
+    """Titles and cells may come from elsewhere."""
+    assert table([Column("\x1bk")], [["\x1b[2J"]], Screen()) == "\\x1bk\n\\x1b[2J"
+
+
 def test_table_counts_wide_and_combining_characters_as_a_terminal_does() -> None:
     """A wide character takes two columns and a combining one none."""
     rows = [["実験", "1", "pass"], ["e\u0301tude", "2", "pass"]]
