@@ -22,6 +22,7 @@ from urllib.request import getproxies, proxy_bypass
 
 from rankfold import __version__
 from rankfold.errors import Unreachable
+from rankfold.urls import why_unreadable, without_user
 
 LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
 # How much is taken from the network in one go; what a hostile answer costs to read is bounded so.
@@ -153,7 +154,7 @@ class Exchange:
         try:
             self._connection = self._connect(parts)
         except http.client.InvalidURL as error:
-            raise ValueError(f"url {url!r} cannot be read: {error}") from error
+            raise _unreadable("url", url, error) from error
         self._connection.response_class = functools.partial(_response, self._bounds)  # type: ignore[assignment]
 
     def request(
@@ -260,10 +261,16 @@ def _split(what: str, shown: str, url: str) -> SplitResult:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise ValueError(f"{what} {shown!r} cannot be read: {error}") from error
+        raise _unreadable(what, shown, error) from error
     if parts.scheme not in PORTS or not parts.hostname or port == 0:
-        raise ValueError(f"{what} must begin with http:// or https:// and a host, not {shown!r}")
+        hidden = without_user(shown)
+        raise ValueError(f"{what} must begin with http:// or https:// and a host, not {hidden!r}")
     return parts
+
+
+def _unreadable(what: str, url: str, error: Exception) -> ValueError:
+    why = why_unreadable(url, error)
+    return ValueError(f"{what} {without_user(url)!r} cannot be read: {why}")
 
 
 def _basic(header: str, parts: SplitResult) -> dict[str, str]:

@@ -25,6 +25,7 @@ from rankfold.errors import (
     Unavailable,
     Unreachable,
 )
+from rankfold.urls import why_unreadable, without_user
 from rankfold.wire import API_VERSION, UNSERVED
 from rankfold_service.http.parse import check, parse_carefully
 from rankfold_service.http.schemas import described
@@ -39,10 +40,16 @@ Query = Mapping[str, str | int | float | list[str] | None]
 
 
 class Api:
-    """One aggregator, as its readers see it."""
+    """One aggregator, as its readers see it.
+
+    Attributes:
+        url: where it is asked.
+        address: the same as messages name it, without user and password.
+    """
 
     def __init__(self, url: str, token: str | None = None) -> None:
         self.url = url.rstrip("/")
+        self.address = without_user(self.url)
         headers = {"User-Agent": f"rankfold/{__version__}", "Accept": "application/json"}
         if token:
             headers["Authorization"] = f"Bearer {_checked_token(token)}"
@@ -81,9 +88,9 @@ class Api:
         try:
             response = self._http.get(f"{self.url}/api/v{API_VERSION}{path}", params=given)
         except httpx.TimeoutException as error:
-            raise Unreachable(f"{self.url} did not answer in time") from error
+            raise Unreachable(f"{self.address} did not answer in time") from error
         except httpx.TransportError as error:
-            raise Unreachable(f"no aggregator answers at {self.url} ({error})") from error
+            raise Unreachable(f"no aggregator answers at {self.address} ({error})") from error
         except httpx.DecodingError as error:
             raise self._no_aggregator(f"the body is not compressed as it says: {error}") from error
         if not response.is_success:
@@ -138,7 +145,7 @@ class Api:
         code, detail = problem["code"], problem["detail"]
         if detail.startswith(UNSERVED):
             return Unreachable(
-                f"{self.url} is no Rankfold aggregator's address: it does not know the API"
+                f"{self.address} is no Rankfold aggregator's address: it does not know the API"
             )
         kind = _BY_CODE.get(code, _by_status(response.status_code))
         if issubclass(kind, Inconsistent):
@@ -149,7 +156,7 @@ class Api:
         return kind(detail)
 
     def _no_aggregator(self, why: str) -> Unreachable:
-        return Unreachable(f"what answers at {self.url} is no aggregator: {why}")
+        return Unreachable(f"what answers at {self.address} is no aggregator: {why}")
 
 
 def connect(args: argparse.Namespace) -> Api:
@@ -168,14 +175,16 @@ def run_path(project: str, run: str, what: str = "") -> str:
 
 
 def _host(url: str) -> str:
+    shown = without_user(url)
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
-        raise ConfigurationError(f"{url!r} is no URL: {error}") from error
+        why = why_unreadable(url, error)
+        raise ConfigurationError(f"{shown!r} is no URL: {why}") from error
     if parsed.scheme not in ("http", "https") or not parsed.host:
-        raise ConfigurationError(f"{url!r} is no URL of an aggregator, such as http://host:9814")
+        raise ConfigurationError(f"{shown!r} is no URL of an aggregator, such as http://host:9814")
     if parsed.port is not None and not 1 <= parsed.port <= MAX_PORT:
-        raise ConfigurationError(f"{url!r}: the port {parsed.port} is not from 1 to {MAX_PORT}")
+        raise ConfigurationError(f"{shown!r}: the port {parsed.port} is not from 1 to {MAX_PORT}")
     return parsed.host
 
 

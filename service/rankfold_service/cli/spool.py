@@ -49,5 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if args.token is not None:  # not on the command line, which everybody on the machine can read
         environment["RANKFOLD_TOKEN"] = args.token
     command = [sys.executable, "-m", "rankfold_client.spool", args.what]
-    command += ["--url", args.url, "--timeout", str(args.timeout), "--", args.folder]
+    if args.url != environment.get("RANKFOLD_URL"):  # it may hold a password
+        command += ["--url", args.url]
+    command += ["--timeout", str(args.timeout), "--", args.folder]
     return subprocess.run(command, env=environment, check=False).returncode  # noqa: S603

@@ -122,19 +122,19 @@ def run(args: argparse.Namespace) -> int:
             if isinstance(answer, Unreachable) and not reached:
                 raise answer
             reached = True
-            _tell(answer, trouble, api.url)
+            _tell(answer, trouble, api.address)
             trouble = answer
     raise AssertionError("polling ends with an answer only")
 
 
-def _tell(now: RankfoldError | None, before: RankfoldError | None, url: str) -> None:
+def _tell(now: RankfoldError | None, before: RankfoldError | None, address: str) -> None:
     """Say on standard error what has begun to be waited for, or what is over."""
     if type(now) is type(before):
         return
     if now is not None:
         tell("watch", f"waiting: {now}")
     elif not isinstance(before, NotFound):
-        tell("watch", f"{url} answers again")
+        tell("watch", f"{address} answers again")
 
 
 class Watch:

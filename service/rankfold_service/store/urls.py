@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 from rankfold.errors import ConfigurationError
+from rankfold.urls import without_user
 
 MEMORY = "memory://"
 _SQLITE = "sqlite:///"
@@ -37,6 +38,4 @@ def without_password(url: str) -> str:
     """Return a URL that may stand in a log; who it names and how they prove it is left out."""
     if url.startswith(_SQLITE):
         return url
-    # A password that was not encoded may hold anything, so all up to the last @ goes.
-    hidden = re.sub(r"://.*@", "://***@", url, flags=re.DOTALL)
-    return re.sub(r"(password=)[^&]*", r"\1***", hidden)
+    return re.sub(r"(password=)[^&]*", r"\1***", without_user(url))

@@ -284,6 +284,20 @@ def test_transport_tunnels_to_https(no_proxies: pytest.MonkeyPatch) -> None:
     assert proxy.received[0].startswith(b"CONNECT aggregator:443 HTTP/1.")
 
 
+@pytest.mark.parametrize(
+    "url", ["http://me:s3cret/x@host", "http://me:s3cret@host:port", "ftp://me:s3cret@host"]
+)
+@pytest.mark.parametrize("of", ["url", "proxy"])
+def test_transport_says_no_password_of_an_address_that_cannot_be(
+    of: str, url: str, no_proxies: pytest.MonkeyPatch
+) -> None:
+    """A log is read by others than those who may know it."""
+    no_proxies.setenv("http_proxy", url if of == "proxy" else "")
+    with pytest.raises(ValueError, match=of) as caught:
+        HttpTransport(url if of == "url" else "http://aggregator", None)
+    assert "s3cret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("proxy", ["socks5://a:1", "https://a", "http://", "http://[::1"])
 def test_transport_refuses_a_proxy_that_it_cannot_use(
     proxy: str, no_proxies: pytest.MonkeyPatch

@@ -225,6 +225,23 @@ def test_api_says_where_nothing_answers() -> None:
         api.get("/projects", ProjectsAnswer)
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://me:s3cret@127.0.0.1:1",
+        "http://me:s3cret@127.0.0.1:99999",
+        "http://me:s3cret/x@127.0.0.1",
+        "ftp://me:s3cret@127.0.0.1",
+        "me:s3cret@127.0.0.1:1",
+    ],
+)
+def test_api_says_no_password(url: str) -> None:
+    """What is printed and logged is read by others than those who may know it."""
+    with pytest.raises(errors.RankfoldError, match="127") as caught, Api(url) as api:
+        api.get("/projects", ProjectsAnswer)
+    assert "s3cret" not in str(caught.value)
+
+
 def test_api_gives_up_on_an_aggregator_that_does_not_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
