@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import time
 
@@ -90,6 +91,29 @@ def test_request_that_breaks_in_its_body_is_refused(durable: Server, before: int
         assert rest_of(connection) == b""
     assert found == [200] * before + [400]
     assert_quiet(durable)
+
+
+@pytest.mark.parametrize(
+    ("sent", "status", "code"),
+    [
+        (b"FOO / HTTP/1.1\r\nhost: x\r\n\r\n", 400, "bad_request"),
+        (b"\x00\xff\r\n\r\n", 400, "bad_request"),
+        (b"GET / HTTP/1.1\r\nx: " + b"x" * 600_000, 431, "too_large"),
+    ],
+    ids=["method", "garbage", "head"],
+)
+def test_what_is_no_request_gets_a_problem_document(
+    durable: Server, sent: bytes, status: int, code: str
+) -> None:
+    """Whoever reads errors reads this one as every other."""
+    with connected(durable) as connection:
+        connection.sendall(sent)
+        ((told, headers, body),) = answers(connection, 1)
+    document = json.loads(body)
+    assert headers["content-type"] == "application/problem+json"
+    assert document.keys() == {"type", "title", "status", "detail", "code", "retryable"}
+    assert (told, document["status"], document["code"]) == (status, status, code)
+    assert document["retryable"] is False
 
 
 def test_tunnel_is_refused(durable: Server) -> None:

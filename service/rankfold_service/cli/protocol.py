@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import httptools
+from starlette.exceptions import HTTPException
 from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle as Cycle
 
 from rankfold_service.http.lane import Exchange, is_report
 from rankfold_service.http.plain import Header
+from rankfold_service.http.problems import problem_of
 
 # The parser gathers an unfinished line by copying, so that a long one costs its length squared.
 MOST_HEAD = 512 * 1024
@@ -21,10 +23,9 @@ HEAD_SECONDS = 20.0
 # For how long a body that is not there yet may still come whole; many senders write it by itself.
 WHOLE_SECONDS = 0.05
 
-# Status and text of what is answered where there is no request.
-Refusal = tuple[int, bytes]
-_TOO_LARGE: Refusal = (431, b"Its request line and headers are too long.")
-_NO_REQUEST: Refusal = (400, b"Invalid HTTP request received.")
+# What is answered where there is no request.
+_TOO_LARGE = HTTPException(431, f"the request line and headers have more than {MOST_HEAD:,} bytes")
+_NO_REQUEST = HTTPException(400, "this is no request of HTTP/1.1, or its method is not known")
 
 
 class OrderlyProtocol(HttpToolsProtocol):
@@ -38,7 +39,7 @@ class OrderlyProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._in_body = False
         self._without_offer: bytes | None = None
-        self._refusal: Refusal | None = None
+        self._refusal: HTTPException | None = None
 
     def data_received(self, data: bytes) -> None:
         """Take requests, as far as what came consists of them."""
@@ -84,7 +85,7 @@ class OrderlyProtocol(HttpToolsProtocol):
         lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
         return b"\r\n".join([*lines, b"", b""])
 
-    def _refuse(self, refusal: Refusal) -> None:
+    def _refuse(self, refusal: HTTPException) -> None:
         """Take nothing more, and answer that once every request before it is answered."""
         self._refusal, newest = refusal, self._newest
         if self._in_body and self.pipeline and self.pipeline[0][0] is newest:
@@ -104,7 +105,7 @@ class OrderlyProtocol(HttpToolsProtocol):
         newest = self._newest
         answered = self._in_body and newest is not None and newest.response_started
         if self._refusal is not None and not answered and not self.transport.is_closing():
-            self.transport.write(self._refused(*self._refusal))
+            self.transport.write(self._refused(self._refusal))
         if newest is not None:
             newest.disconnected = True
             newest.message_event.set()
@@ -115,15 +116,15 @@ class OrderlyProtocol(HttpToolsProtocol):
         """The request that came last; uvicorn's attribute says that there always is one."""
         return self.cycle
 
-    def _refused(self, status: int, text: bytes) -> bytes:
+    def _refused(self, refusal: HTTPException) -> bytes:
+        response = problem_of(refusal).response()
         headers = [
             *self.server_state.default_headers,
-            (b"content-type", b"text/plain; charset=utf-8"),
-            (b"content-length", b"%d" % len(text)),
+            *response.raw_headers,
             (b"connection", b"close"),
         ]
         lines = (b"%b: %b\r\n" % header for header in headers)
-        return b"".join([STATUS_LINE[status], *lines, b"\r\n", text])
+        return b"".join([STATUS_LINE[response.status_code], *lines, b"\r\n", bytes(response.body)])
 
 
 class BoundedProtocol(OrderlyProtocol):

@@ -49,8 +49,8 @@ STATUS: dict[type[RankfoldError], int] = {
     StoreDamaged: 503,
 }
 
-# What the web framework answers by itself, in our words.
-_OF_STATUS = {404: "not_found", 405: "method_not_allowed"}
+# What the web framework and the protocol answer by themselves, in our words.
+_OF_STATUS = {404: "not_found", 405: "method_not_allowed", 431: "too_large"}
 _DETAILS = {404: f"{UNSERVED}; /docs shows the paths there are"}
 
 _TITLES = {
