@@ -124,6 +124,7 @@ if [ ${#packages[@]} -gt 0 ] && command -v apt-get >/dev/null && command -v dpkg
   fetch "${packages[@]}" || true
 fi
 wrap
+[ ! -d "$folder/bin" ] || echo "What is not installed here is in $folder/bin: put that on PATH to run it by hand."
 [ -n "$(missing)" ] || exit 0
 echo "not found, and not to be had through apt-get: $(missing | cut -d ' ' -f 1 | paste -sd ' ')." \
   "Tests that use these programs are skipped; put them on PATH to run them." >&2

@@ -16,7 +16,14 @@ from rankfold_service.cli.polling import POLL_SECONDS, polled
 from rankfold_service.cli.text import Screen, tell
 from rankfold_service.cli.verdict import verdict_text
 
-EXIT_CODES = {"pass": 0, "fail": 1, "invalid": 1, "incomplete": 3, "no_data": 3}
+NOTHING_YET = 3
+EXIT_CODES = {
+    "pass": 0,
+    "fail": 1,
+    "invalid": 1,
+    "incomplete": NOTHING_YET,
+    "no_data": NOTHING_YET,
+}
 
 DESCRIPTION = """\
 Prints the verdict on a run and the reasons for it:
@@ -124,14 +131,29 @@ def run(args: argparse.Namespace) -> int:
     with connect(args) as api:
         question = Question(api, args)
         answer = wait_for_verdict(question, args.wait)
+        unknown = _unknown_series(api, args, answer)
     if args.json:
         options.print_json(answer)
     else:
         print(verdict_text(answer, Screen.of(sys.stdout)))
+    sys.stdout.flush()  # what is said of the verdict comes after it
+    if unknown:
+        tell(args.command, unknown)
     if args.wait and not question.final(answer):
-        sys.stdout.flush()  # what is said of the verdict comes after it
         tell(args.command, _not_final(answer, args.wait))
     return EXIT_CODES[answer["gate"]]
+
+
+def _unknown_series(api: Api, args: argparse.Namespace, answer: Answer) -> str:
+    """Return which of the series asked for the run has never had, and which it has."""
+    if not args.series or EXIT_CODES[answer["gate"]] != NOTHING_YET:
+        return ""
+    path = run_path(args.project, args.run, "gate")
+    known = api.get(path, GateAnswer, {"attempts": "all"})["series"]
+    unknown = [name for name in args.series if name not in known]
+    if not unknown or not known:
+        return ""
+    return f"the run has no series {', '.join(unknown)}; it has: {', '.join(known)}"
 
 
 def _not_final(answer: Answer, seconds: float) -> str:

@@ -101,7 +101,7 @@ def place_of(file: os.stat_result) -> tuple[int, int]:
     return file.st_dev, file.st_ino
 
 
-def is_at(path: Path, place: tuple[int, int]) -> bool:
+def is_at(path: Path | str, place: tuple[int, int]) -> bool:
     """Whether the file of a place is still the one at a path."""
     try:
         return place_of(os.stat(path)) == place

@@ -42,6 +42,7 @@ class StoreFile:
         self._log = f"{os.path.realpath(path)}-wal"
         self._lock, self.connection = _open(path)
         self._place = place_of(os.fstat(self._lock.fileno()))
+        self._log_place = place_of(os.stat(self._log))
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="rankfold-log")
         self._writing_back: Future[None] | None = None
         self._room = 0
@@ -50,7 +51,7 @@ class StoreFile:
         """Run a write in a transaction of its own; on disk when this returns, or not at all.
 
         Raises:
-            StoreUnavailable: the file is not where it was.
+            StoreUnavailable: the file or its log is not where it was.
             sqlite3.Error: the write failed.
         """
         self._check_place()
@@ -74,6 +75,12 @@ class StoreFile:
         if not is_at(self.path, self._place):
             raise StoreUnavailable(
                 f"{self.path} was removed or replaced under the aggregator: put it back and restart"
+            )
+        if not is_at(self._log, self._log_place):
+            # SQLite goes on in the file that it has open, which ends with this process.
+            raise StoreUnavailable(
+                f"{self._log} was removed or replaced under the aggregator: stop the aggregator "
+                f"with SIGTERM, which saves what was in it to {self.path}; a kill would lose that"
             )
 
     def rollback(self) -> None:
@@ -101,7 +108,11 @@ class StoreFile:
         Most of that happens beside the commits, and the rest, which is next to nothing, between
         two of them. After that the log begins again in the room that it has. To cut that off would
         take milliseconds each time, so it is done only where a backup let the log grow meanwhile.
+
+        Raises:
+            StoreUnavailable: the file or its log is not where it was.
         """
+        self._check_place()
         if self._writing_back is None:
             if self.log_size() > max(limit, self._room):
                 self._writing_back = self._beside.submit(self._write_back)

@@ -8,6 +8,7 @@ import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -202,6 +203,32 @@ def test_gate_of_an_unknown_run_has_no_data(
             "'rankfold runs' lists runs and their attempts\n"
         ),
     )
+
+
+@pytest.mark.parametrize(
+    ("asked", "gate", "reported", "told"),
+    [
+        ("nope", "incomplete", True, "the run has no series nope; it has: {known}"),
+        ("nope", "incomplete", False, ""),
+        ("training/rollout_logprobs", "no_data", True, ""),
+    ],
+)
+def test_gate_names_the_series_there_are(
+    aggregator: CannedAggregator,
+    capsys: pytest.CaptureFixture[str],
+    clean_run: dict[str, Any],
+    asked: str,
+    gate: str,
+    reported: bool,
+    told: str,
+) -> None:
+    """A mistyped series is told from one that has no data yet."""
+    series = clean_run["series"] if reported else {}
+    aggregator.answer(f"{TARGET}?attempts=all", clean_run | {"series": series})
+    aggregator.answer(f"{TARGET}?series={quote(asked, safe='')}", clean_run | {"gate": gate})
+    assert main(["gate", "qwen3", "--series", asked]) == 3
+    expected = told and f"rankfold gate: {told.format(known=', '.join(clean_run['series']))}\n"
+    assert capsys.readouterr().err == expected
 
 
 def test_gate_without_an_aggregator_is_not_reachable(capsys: pytest.CaptureFixture[str]) -> None:

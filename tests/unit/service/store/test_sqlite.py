@@ -198,6 +198,28 @@ def test_file_that_is_gone_is_noticed(path: Path, store: SqliteStore, replaced: 
     assert store.ingest([Arrival(batch(1), 2.0)]) == [Receipt(1999, 0, 0)]
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_log_that_is_gone_is_noticed_and_saved(
+    path: Path, store: SqliteStore, replaced: bool
+) -> None:
+    """What is in SQLite's open log only is nothing that a kill leaves; a stop saves it."""
+    log = path.with_name(f"{path.name}-wal")
+    store.ingest([Arrival(batch(0), 1.0)])
+    log.unlink()
+    if replaced:
+        log.write_bytes(b"")
+    for write in (store.probe, lambda: store.ingest([Arrival(batch(1), 2.0)])):
+        with pytest.raises(StoreUnavailable, match="stop the aggregator with SIGTERM"):
+            write()
+    store.close()
+    again = SqliteStore(path, RuleSet())
+    assert again.ingest([Arrival(batch(0), 3.0), Arrival(batch(1), 3.0)]) == [
+        Receipt(0, 1999, 0),
+        Receipt(1999, 0, 0),
+    ]
+    again.close()
+
+
 @pytest.mark.parametrize(
     "damage",
     ["UPDATE page SET body = x'00' WHERE iteration = 0", "DELETE FROM page WHERE iteration = 0"],
