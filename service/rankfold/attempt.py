@@ -8,7 +8,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from rankfold.facts import Launch
-from rankfold.fold import Fold, ScalarFold, largest
+from rankfold.fold import Fold, ScalarFold, Table, largest
 from rankfold.iterations import Iterations
 from rankfold.page import Conflict, Page
 from rankfold.scope import Gains, Scope
@@ -87,6 +87,7 @@ class Attempt:
         self._pages: dict[int, Page] = {}
         self._lately: set[int] = set()
         self._gone: list[list[Any]] = []
+        self._read: tuple[int, Table] | None = None
         self._shelf = shelf
 
     @property
@@ -138,6 +139,19 @@ class Attempt:
             page = self._shelf.load(self.number, iteration)
         return page
 
+    def table(self, iteration: int) -> Table:
+        """Return the folds of an iteration that has a page, to be read only.
+
+        Of the one that was asked for last they stay here, so that every scrape asks for the newest
+        complete one at no cost.
+        """
+        page = self._pages.get(iteration)
+        if page is not None:
+            return page.table
+        if self._read is None or self._read[0] != iteration:
+            self._read = iteration, self.page(iteration).table
+        return self._read[1]
+
     def held(self, iteration: int) -> Page | None:
         """Return the page of an iteration if it is in memory."""
         return self._pages.get(iteration)
@@ -148,6 +162,7 @@ class Attempt:
         if page is None:
             page = self.page(iteration) if iteration in self.paged else Page()
             self._pages[iteration] = page
+            self._read = None  # it may change from now on, here and not there
             self.paged.add(iteration)
         return page
 

@@ -101,7 +101,7 @@ def newest_complete(ledger: Ledger) -> IterationFolds | None:
     if not found:
         return None
     iteration, attempt = max(found, key=lambda item: (item[0], item[1].number))
-    return _folded(iteration, [attempt], None)
+    return IterationFolds(iteration, complete=True, table=attempt.table(iteration))
 
 
 def _attempts(ledger: Ledger, selection: Selection) -> list[tuple[Attempt, int | None]]:

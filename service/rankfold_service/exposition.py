@@ -10,7 +10,7 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 
-from rankfold_service.lines import Lines, count, document
+from rankfold_service.lines import Lines, document
 from rankfold_service.store import Name
 from rankfold_service.telemetry import Telemetry
 
@@ -116,8 +116,8 @@ class Exposition:
         return body
 
     def _write(self, chosen: Format, runs: Mapping[Name, Lines]) -> bytes:
-        gauges = document(runs.values())
-        self._telemetry.note_exported(count(gauges))
+        lines = [*runs.values()]
+        self._telemetry.note_exported(sum(run.gauges for run in lines))
         own = CollectorRegistry()
         own.register(self._telemetry)
-        return gauges + chosen.encode(own)
+        return document(lines, chosen.encode(own))

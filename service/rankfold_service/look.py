@@ -15,9 +15,11 @@ from rankfold_service.lines import Lines, Template, Templates
 from rankfold_service.store import Name, Store
 from rankfold_service.writer import Writer
 
-# For how long a look at the runs keeps the writer while nothing else waits, and else ...
+# For how long a look at the runs keeps the writer while nothing else waits; where something does,
+# for a part of the time that went by since it last did so, since long commits leave few turns ...
 LOOK_SECONDS = 0.004
-SHORT_LOOK_SECONDS = 0.002
+LOOK_PART = 1 / 8
+LEAST_SECONDS = 0.0005
 # ... and how many it reads at once where the store is elsewhere. What that took, it may take
 # again to look at them.
 READ_AT_ONCE = 8
@@ -103,6 +105,7 @@ class _Look:
         self._versions = versions
         self.seen: dict[Name, _Seen] = {}
         self.damaged: list[StoreDamaged] = []
+        self._ended = time.perf_counter()
         self._rest: deque[Name] = deque()
         for name, version in versions.items():
             known = seen.get(name)
@@ -122,6 +125,7 @@ class _Look:
     def go_on(self, store: Store) -> bool:
         """Look at a few more of the runs that changed; say whether there are more."""
         began = time.perf_counter()
+        short = min(max(LOOK_PART * (began - self._ended), LEAST_SECONDS), LOOK_SECONDS)
         fetching = 0.0
         while self._rest:
             started = time.perf_counter()
@@ -129,8 +133,9 @@ class _Look:
             fetching += time.perf_counter() - started
             for _ in range(min(READ_AT_ONCE, len(self._rest))):
                 self._read(store, self._rest.popleft())
-                most = SHORT_LOOK_SECONDS if self._waited_for() else LOOK_SECONDS
-                if time.perf_counter() - began - fetching > max(most, fetching):
+                most = short if self._waited_for() else LOOK_SECONDS
+                self._ended = time.perf_counter()
+                if self._ended - began - fetching > max(most, fetching):
                     return bool(self._rest)
         return False
 

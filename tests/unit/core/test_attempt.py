@@ -181,6 +181,27 @@ def test_attempt_loads_no_page_to_hear_of_another_rank_or_size() -> None:
     assert (attempt.newest_complete(), shelf.loads) == (None, 0)
 
 
+def test_attempt_reads_the_folds_of_an_iteration_once_until_they_change() -> None:
+    """A scrape asks for those of the newest complete iteration again and again."""
+    shelf = Shelf()
+    ledger = shelf.ledger()
+    ledger.apply(report(0, [dirty(0), dirty(1)]), 1.0)
+    attempt = ledger.attempts[0]
+
+    def counts(iteration: int) -> list[int]:
+        return [fold.count for fold in attempt.table(iteration).series.values()]
+
+    held = counts(0)
+    shelf.save(ledger)
+    assert [counts(0), counts(0), shelf.loads] == [held, held, 1]
+    assert [counts(1), counts(0), shelf.loads] == [held, held, 3]
+    ledger.apply(report(0, [dirty(0, microbatch=1)]), 2.0)
+    changed = counts(0)
+    assert changed == [2 * held[0]]
+    shelf.save(ledger)
+    assert [counts(0), counts(0), shelf.loads] == [changed, changed, 5]
+
+
 def test_attempt_keeps_what_is_complete_when_its_size_is_what_reported() -> None:
     """A world size that equals the ranks that reported changes no completeness."""
     ledger = ledger_of(

@@ -13,7 +13,7 @@ from prometheus_client.utils import floatToGoString
 
 from rankfold.rules import DEFAULT_KEYS, Rule, RuleSet
 from rankfold_service.gauges import FAMILIES
-from rankfold_service.lines import Templates, count, document, escaped, spelled
+from rankfold_service.lines import Templates, document, escaped, spelled
 from support.gauges import lines_of
 from unit.service.snapshots import compared, new_ledger, scalar, snapshot_of, tell
 
@@ -76,16 +76,18 @@ def test_families_need_no_escapes() -> None:
 
 
 def test_document_keeps_the_lines_of_a_family_together() -> None:
-    """Both formats want every line of a family under its name, and count tells the gauges."""
+    """Both formats want every line of a family under its name, and each run knows its gauges."""
     ledger = new_ledger()
     tell(ledger, compared(), commit=0)
     run = snapshot_of(ledger)
     runs = [lines_of(run), lines_of(run._replace(run="r2"))]
-    written = document(runs)
-    names = [line.split("{")[0] for line in written.decode().splitlines() if line[0] != "#"]
+    written = document(runs, b"rest 1\n")
+    *gauges, rest = written.decode().splitlines()
+    names = [line.split("{")[0] for line in gauges if line[0] != "#"]
     assert list(dict.fromkeys(names)) == [f.name for f in FAMILIES if f.name in names]
     assert names == sorted(names, key=[f.name for f in FAMILIES].index)
-    assert count(written) == len(names)
+    assert [run.gauges for run in runs] == [len(names) // 2] * 2
+    assert rest == "rest 1"
 
 
 def test_runs_of_one_shape_share_a_template() -> None:
@@ -119,7 +121,7 @@ def test_names_are_never_taken_for_what_a_template_has(name: str) -> None:
     # One value is absent and one infinite, so that lines are looked at for those.
     loss = scalar(f"{name} ", math.inf, Rule.MEAN)
     tell(ledger, compared(series=name, valid=0, largest=None), loss, commit=0)
-    written = document([lines_of(snapshot_of(ledger))]).decode()
+    written = document([lines_of(snapshot_of(ledger))], b"").decode()
     labels = f'project="{name}",run="{name}"'
     assert f'rankfold_valid_positions{{{labels},series="{name}"}} 0\n' in written
     assert f'rankfold_sum_value{{{labels},key="{name}_mismatch_count"}} 0\n' in written
@@ -132,6 +134,6 @@ def test_a_series_of_which_the_rules_leave_no_key_has_its_own_gauges() -> None:
     removed = "\n".join(f"{key.suffix} = false" for key in DEFAULT_KEYS)
     ledger = new_ledger(rules=RuleSet.parse(f'[series."*"]\n{removed}'))
     tell(ledger, compared(count=1, largest=0.5, sum_=0.5), commit=0)
-    written = document([lines_of(snapshot_of(ledger))]).decode()
+    written = document([lines_of(snapshot_of(ledger))], b"").decode()
     assert 'rankfold_mismatch_positions{project="default",run="r1",series="' in written
     assert "key=" not in written

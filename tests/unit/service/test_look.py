@@ -151,7 +151,9 @@ def test_look_sees_that_a_silent_run_became_stale() -> None:
 
 def verdict(lines: Lines) -> str:
     """Return the status that is 1 among a run's lines."""
-    (status,) = re.findall(r'^rankfold_gate{.*status="(\w+)"} 1$', b"".join(lines).decode(), re.M)
+    (status,) = re.findall(
+        r'^rankfold_gate{.*status="(\w+)"} 1$', b"".join(lines.families).decode(), re.M
+    )
     return str(status)
 
 
@@ -254,7 +256,8 @@ def test_reports_are_taken_between_two_runs_of_a_look(
 ) -> None:
     """The next run is looked at before a report is taken only where none waits."""
     monkeypatch.setattr(looks, "LOOK_SECONDS", math.inf)
-    monkeypatch.setattr(looks, "SHORT_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(looks, "LOOK_PART", 0.0)
+    monkeypatch.setattr(looks, "LEAST_SECONDS", 0.0)
     store = Counted()
     store.ingest([Arrival(Report(run, 0), time.time()) for run in ("a", "b")])
     writer = Writer(store)
