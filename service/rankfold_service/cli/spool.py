@@ -45,11 +45,10 @@ def add_parser(subparsers: options.Subparsers) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the client's program and return its exit code."""
-    environment = dict(os.environ)
-    if args.token is not None:  # not on the command line, which everybody on the machine can read
+    # Not on the command line, which everybody on the machine can read: a URL may have a password.
+    environment = {**os.environ, "RANKFOLD_URL": args.url}
+    if args.token is not None:
         environment["RANKFOLD_TOKEN"] = args.token
     command = [sys.executable, "-m", "rankfold_client.spool", args.what]
-    if args.url != environment.get("RANKFOLD_URL"):  # it may hold a password
-        command += ["--url", args.url]
     command += ["--timeout", str(args.timeout), "--", args.folder]
     return subprocess.run(command, env=environment, check=False).returncode  # noqa: S603
