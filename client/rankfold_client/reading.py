@@ -76,11 +76,12 @@ class Reader:
             RankfoldError: the aggregator refuses to say.
         """
         query: Query = {"from": iteration, "to": iteration, "key": keys}
-        page = self._wait("iterations", query, deadline, _is_complete)
-        if not _is_complete(page):
+        page = self._wait(
+            "iterations", query, deadline, lambda page: bool(_complete(page, iteration))
+        )
+        if not (item := _complete(page, iteration)):
             raise TimeoutError(f"iteration {iteration} is not complete: {_state(page)}")
-        values = page["items"][0]["keys"]
-        numbers = {name: float(v) if v in _WORDS else v for name, v in values.items()}
+        numbers = {name: float(v) if v in _WORDS else v for name, v in item["keys"].items()}
         return {"iteration": iteration, "complete": True, "keys": numbers}
 
     def gate(self, iteration: int, deadline: float, policy: Query) -> GateAnswer:
@@ -122,8 +123,12 @@ class Reader:
                 answer = self._ask(path, query, max(LEAST_WITHIN, left))
             except (NotFound, Unreachable, Unavailable) as error:
                 answer, pause = error, max(pause, getattr(error, "retry_after", 0.0))
-            if not isinstance(answer, RankfoldError) and is_final(answer):
-                return answer
+            if not isinstance(answer, RankfoldError):
+                try:
+                    if is_final(answer):
+                        return answer
+                except (LookupError, TypeError, AttributeError):
+                    answer = Unreachable("what answered is no aggregator: it says something else")
             left = deadline - self._clock()
             if left <= 0:
                 break
@@ -141,8 +146,14 @@ class Reader:
         return answer
 
 
-def _is_complete(page: Answer) -> bool:
-    return bool(page["items"]) and page["items"][0]["complete"] is True
+def _complete(page: Answer, iteration: int) -> Answer | None:
+    """Return the one iteration of a page, if it is complete."""
+    for item in page["items"]:
+        if item["iteration"] != iteration or not isinstance(item["keys"], dict):
+            raise TypeError("this is not what was asked for")
+        if item["complete"] is True:
+            return cast("Answer", item)
+    return None
 
 
 def _state(page: Answer) -> str:

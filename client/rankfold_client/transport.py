@@ -171,6 +171,10 @@ class HttpTransport:
         raise translated(answer.status, asked, found, self._wall(), address)
 
 
+# What a proxy answers that does not reach the aggregator, which would have sent a problem document.
+_OF_OTHERS = (400, 404, 405)
+
+
 def packed(body: bytes) -> tuple[bytes, dict[str, str]]:
     """Return a body as it travels and the headers that say so: compressed where that pays."""
     if len(body) < GZIP_FROM or len(zlib.compress(body[-SAMPLE:], GZIP_LEVEL)) * SHRINKS > SAMPLE:
@@ -200,11 +204,15 @@ def translated(
     where = address and f"{address}: "
     told = str(problem.get("detail") or problem.get("title") or f"status {status}")
     detail = where + printable(told)  # a log may be read on a terminal
+    if status == 401:
+        detail += "; here it comes from token= or RANKFOLD_TOKEN"
     if status >= 500 or status in _PASSING:
         kind = Overloaded if status == 429 else Unavailable
         return kind(detail, seconds_until(retry_after, now))
     if status == 422:
         return Inconsistent(_field_errors(problem, detail))
+    if status in _OF_OTHERS and "code" not in problem:
+        return Unreachable(f"{where}what answered is no aggregator: status {status}")
     if status >= 400 and not str(problem.get("detail")).startswith(UNSERVED):
         return _REFUSALS.get(status, RequestError)(detail)
     return Unreachable(f"{where}what answered is no aggregator: status {status}")

@@ -117,7 +117,7 @@ def _differences(name: str, stored: Scope, folded: Scope) -> Iterator[str]:
             a, b = _entry(have, key), _entry(want, key)
             # A worst token may hold a NaN, which is not equal to itself.
             if a != b and repr(a) != repr(b):
-                yield f"{name} {which}: {key} is not what its pages fold to"
+                yield f"{name} {which}: {key} is not what its iterations fold to"
 
 
 def _names(table: Table) -> set[str]:

@@ -140,7 +140,7 @@ def _gaps(policy: Policy, evidence: Evidence) -> Iterator[str]:
     if covered.silent and (over or not policy.live):
         yield f"ranks that never reported: {_listed(covered.silent)} of {covered.expected}"
     if evidence.dropped:
-        yield f"ranks had to give up {_count(evidence.dropped, 'partial')}"
+        yield f"ranks had to give up {_given_up(evidence.dropped)}: their logs say why"
     if policy.require_finished and not evidence.finished:
         yield "the run is not finished"
 
@@ -165,6 +165,10 @@ def _clean(evidence: Evidence) -> str:
     tolerated = f", {_count(mismatches, 'mismatch', 'mismatches')} tolerated" if mismatches else ""
     complete = _count(evidence.coverage.complete, "complete iteration")
     return f"{_count(positions, 'position')} compared in {complete}{tolerated}"
+
+
+def _given_up(number: int) -> str:
+    return _count(number, "partial or scalar", "partials or scalars")
 
 
 def _count(number: int, word: str, words: str | None = None) -> str:

@@ -41,6 +41,13 @@ def dump(path: Path, value: Any) -> str:
     return str(path)
 
 
+def twice(path: str | Path) -> tuple[str, str]:
+    """Return a file and another of the same content."""
+    same = f"{path}.same{Path(path).suffix}"
+    os.link(path, same)
+    return str(path), same
+
+
 def log_probs(seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """Return log-probs, the same with some that differ or are not finite, and a mask."""
     generator = torch.Generator().manual_seed(seed)
@@ -103,8 +110,8 @@ def test_compare_ends_with_the_codes_of_the_gate(
     b[2, 5] = torch.nextafter(a[2, 5], torch.tensor(0.0))
     mask[2, 5] = True
     left, right = dump(tmp_path / "a.pt", a), dump(tmp_path / "b.pt", b)
-    assert main(["compare", left, left]) == 0
-    assert capfd.readouterr().out.startswith("pass  compare/a.pt against a.pt (finished)\n")
+    assert main(["compare", *twice(left)]) == 0
+    assert capfd.readouterr().out.startswith("pass  compare/a.pt against a.pt.same.pt (finished)\n")
     assert main(["compare", left, right]) == 1
     shown = capfd.readouterr().out
     assert "tensor: 1 of 12000 positions mismatch" in shown
@@ -215,8 +222,8 @@ def test_the_worst_tokens_show_their_ids(
 @pytest.mark.parametrize(("full", "code"), [("2>/dev/full", 0), (">/dev/full", 2)])
 def test_a_full_disk_makes_no_mismatch(tmp_path: Path, full: str, code: int) -> None:
     """What is said beside the verdict may be lost; a verdict that is lost ends with 2."""
-    path = dump(tmp_path / "a.pt", {"x": torch.zeros(2), "mask": torch.ones(2)})
-    command = f"{sys.executable} -m rankfold_service.cli.main compare {path} {path} {full}"
+    files = " ".join(twice(dump(tmp_path / "a.pt", {"x": torch.zeros(2), "mask": torch.ones(2)})))
+    command = f"{sys.executable} -m rankfold_service.cli.main compare {files} {full}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, check=False)
     assert done.returncode == code, done.stderr
     assert done.stdout.startswith(b"pass") == (code == 0)
@@ -224,8 +231,8 @@ def test_a_full_disk_makes_no_mismatch(tmp_path: Path, full: str, code: int) -> 
 
 def test_an_empty_tensor_is_called_empty(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """It is not the mask that left nothing."""
-    path = dump(tmp_path / "a.pt", {"x": torch.zeros(0, 5)})
-    assert main(["compare", path, path]) == 3
+    paths = twice(dump(tmp_path / "a.pt", {"x": torch.zeros(0, 5)}))
+    assert main(["compare", *paths]) == 3
     assert "x: no position to compare, the tensors are empty" in capfd.readouterr().out
 
 
@@ -234,7 +241,7 @@ def test_a_large_array_needs_room_for_a_file(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez_compressed(path, x=np.zeros((5, 1 << 20), "f4"))
     done = subprocess.run(
-        [sys.executable, "-m", "rankfold_service.cli.main", "compare", path, path],
+        [sys.executable, "-m", "rankfold_service.cli.main", "compare", *twice(path)],
         capture_output=True,
         text=True,
         check=False,
@@ -247,7 +254,7 @@ def test_a_large_array_needs_room_for_a_file(tmp_path: Path) -> None:
         "File too large; let TMPDIR name a folder with that much room, or save .safetensors, "
         "which is compared where it is\n"
     )
-    assert [file.name for file in tmp_path.iterdir()] == ["a.npz"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a.npz", "a.npz.same.npz"]
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs Linux's /proc")
@@ -266,7 +273,7 @@ def test_ctrl_c_at_a_terminal_ends_both_processes(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     process, terminal = pty.fork()
     if not process:
-        command = ["-m", "rankfold_service.cli.main", "compare", str(path), str(path)]
+        command = ["-m", "rankfold_service.cli.main", "compare", *twice(path)]
         os.execv(sys.executable, [sys.executable, *command])  # noqa: S606
     os.set_blocking(terminal, False)
     shown = b""
@@ -314,9 +321,9 @@ def read_some(terminal: int) -> bytes:
 
 def test_a_terminal_is_left_clean(tmp_path: Path) -> None:
     """Progress goes to standard error and is taken off before the verdict."""
-    path = dump(tmp_path / "a.pt", {"x": torch.zeros(2), "y": torch.zeros(2)})
+    paths = twice(dump(tmp_path / "a.pt", {"x": torch.zeros(2), "y": torch.zeros(2)}))
     controller, terminal = pty.openpty()
-    command = [sys.executable, "-m", "rankfold_service.cli.main", "compare", path, path]
+    command = [sys.executable, "-m", "rankfold_service.cli.main", "compare", *paths]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=terminal, check=False)
     os.close(terminal)
     shown = os.read(controller, 10_000).decode()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import time
 
@@ -114,6 +115,20 @@ def test_what_is_no_request_gets_a_problem_document(
     assert document.keys() == {"type", "title", "status", "detail", "code", "retryable"}
     assert (told, document["status"], document["code"]) == (status, status, code)
     assert document["retryable"] is False
+
+
+def test_more_requests_than_one_reads_the_answers_of_are_refused(durable: Server) -> None:
+    """Each takes memory while it waits; those before are answered."""
+    with connected(durable) as connection:
+        connection.sendall(b"GET /-/healthy HTTP/1.1\r\nhost: x\r\n\r\n" * 5_000)
+        connection.settimeout(20)
+        came = b""
+        while piece := connection.recv(1 << 16):
+            came += piece
+    statuses = re.findall(rb"HTTP/1.1 (\d+)", came)
+    assert set(statuses[:-1]) == {b"200"}
+    assert statuses[-1] == b"400"
+    assert b"read their answers first" in came
 
 
 def test_tunnel_is_refused(durable: Server) -> None:

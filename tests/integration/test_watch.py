@@ -190,6 +190,18 @@ def test_reports_on_their_way_have_a_moment(server: Server, run: str) -> None:
     assert f"iteration 0  {SERIES}: 0 of 16" in rest
 
 
+def test_what_is_missing_of_a_run_that_fails_is_waited_for(server: Server, run: str) -> None:
+    """The last lines have all ranks, not only the one that finished first."""
+    report(server, run, 0, count=1, world_size=2)
+    finish(server, run)
+    with Watcher(server, run) as watcher:
+        watcher.expect("! rankfold watch: waiting: the run is finished, the gate fail")
+        report(server, run, 0, count=2, rank=1, world_size=2)
+        code, rest = watcher.end()
+    assert code == 1
+    assert f"iteration 0  {SERIES}: 3 of 16, max 0.5, mean 0.09375" in rest
+
+
 def test_a_run_that_is_deleted_and_begun_anew_is_told_of(server: Server, run: str) -> None:
     """It is followed like the one before it."""
     report(server, run, 0, 1, 2)

@@ -107,6 +107,11 @@ def plan(a: Dump, b: Dump, wish: Wish) -> Plan:
             "name some with --series, or dump lists of tensors"
         )
     for series, of_a, of_b in names:
+        if of_a == of_b and len(_distinct(a, b)) == 1:
+            raise DumpError(
+                f"{of_a!r} of {a.path} would be compared with itself: name another file, or two of "
+                "its tensors with --a-key and --b-key"
+            )
         if of_a != of_b:
             made.notes.append(f"{of_a!r} of {a.path} is compared with {of_b!r} of {b.path}")
         _add(made, series, Side(a, a.series.get(of_a, {})), Side(b, b.series.get(of_b, {})))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
+import time
 from collections.abc import Iterator, Mapping
 from functools import cache
 from types import TracebackType
@@ -32,6 +33,8 @@ from rankfold_service.http.schemas import described
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
+BODY_SECONDS = 120.0
+MOST_BYTES = 256 * 1024 * 1024
 MAX_PORT = 65535
 LARGEST_PAGE = 1000  # the aggregator refuses larger ones
 
@@ -85,8 +88,10 @@ class Api:
             Unreachable: nothing answered, or something that is no aggregator.
         """
         given = {name: value for name, value in (query or {}).items() if value is not None}
+        url = f"{self.url}/api/v{API_VERSION}{path}"
         try:
-            response = self._http.get(f"{self.url}/api/v{API_VERSION}{path}", params=given)
+            with self._http.stream("GET", url, params=given) as response:
+                body = self._body(response)
         except httpx.TimeoutException as error:
             raise Unreachable(f"{self.address} did not answer in time") from error
         except httpx.TransportError as error:
@@ -94,9 +99,9 @@ class Api:
         except httpx.DecodingError as error:
             raise self._no_aggregator(f"the body is not compressed as it says: {error}") from error
         if not response.is_success:
-            raise self._problem(response)
+            raise self._problem(response, body)
         try:
-            return _shaped(response.content, shape)
+            return _shaped(body, shape)
         except (MalformedBody, Inconsistent) as error:
             raise self._no_aggregator(str(error)) from error
 
@@ -136,10 +141,23 @@ class Api:
             following = page["next"]
         return {"items": items, "next": following}
 
-    def _problem(self, response: httpx.Response) -> RankfoldError:
+    def _body(self, response: httpx.Response) -> bytes:
+        """Read a body, of bounded length and in bounded time, whatever it unpacks to."""
+        parts: list[bytes] = []
+        size, until = 0, time.monotonic() + BODY_SECONDS
+        for part in response.iter_bytes():
+            size += len(part)
+            if size > MOST_BYTES:
+                raise self._no_aggregator(f"its answer has more than {MOST_BYTES:,} bytes")
+            if time.monotonic() > until:
+                raise Unreachable(f"{self.address} did not answer in time")
+            parts.append(part)
+        return b"".join(parts)
+
+    def _problem(self, response: httpx.Response, body: bytes) -> RankfoldError:
         """Return the error that a problem document tells of."""
         try:
-            problem = _shaped(response.content, ProblemAnswer)
+            problem = _shaped(body, ProblemAnswer)
         except (MalformedBody, Inconsistent):
             return self._no_aggregator(f"status {response.status_code}")
         code, detail = problem["code"], problem["detail"]

@@ -17,6 +17,7 @@ from rankfold_service.cli import options
 from rankfold_service.cli.api import Answer, Api, connect, run_path
 from rankfold_service.cli.export_formats import FORMATS, Column, Item, columns_of
 from rankfold_service.cli.reads import silent_rank
+from rankfold_service.cli.superseded import superseded_note
 from rankfold_service.cli.text import counted, tell, visible
 
 PAGE = 200  # iterations; the aggregator reads one page in one go
@@ -98,7 +99,8 @@ def run(args: argparse.Namespace) -> int:
         reading = Reading(api, args, columns)
         with _sink(args.output) as sink:
             FORMATS[form](sink, columns, reading.pages())
-    for note in _notes(keys, columns, reading.unforeseen):
+        hidden = superseded_note(api, args, args.rank)
+    for note in (*_notes(keys, columns, reading.unforeseen), *filter(None, [hidden])):
         tell(args.command, note)
     return 0
 

@@ -158,7 +158,10 @@ def _unknown_series(api: Api, args: argparse.Namespace, answer: Answer) -> str:
 
 def _not_final(answer: Answer, seconds: float) -> str:
     """Return that the time was up before the verdict was final, and what to do about it."""
-    told = f"not final after {seconds:g} s: {_waiting_for(answer)}; wait longer"
+    told = f"not final after {seconds:g} s: {_waiting_for(answer)}"
+    if answer["state"] == "finished":
+        return f"{told}; what is missing may never come"
+    told += "; wait longer"
     if answer["gate"] == "pass":
         told += ", or give --require-finished"
     return told
@@ -166,10 +169,17 @@ def _not_final(answer: Answer, seconds: float) -> str:
 
 @dataclass(frozen=True)
 class Question:
-    """What the options ask of which aggregator."""
+    """What the options ask of which aggregator.
+
+    Attributes:
+        api: the aggregator.
+        args: the options.
+        whole: no verdict on a finished run is final while something is missing, a failure neither.
+    """
 
     api: Api
     args: argparse.Namespace
+    whole: bool = False
 
     def ask(self) -> Answer:
         """Return the verdict of now."""
@@ -178,6 +188,8 @@ class Question:
 
     def final(self, answer: Answer) -> bool:
         """Whether waiting cannot change the verdict, or should not."""
+        if self.whole and answer["state"] == "finished" and _lacks_something(answer):
+            return False
         match answer["gate"], answer["state"]:
             case ("invalid", _) | (_, "stale") | ("pass", "finished"):
                 return True
@@ -197,6 +209,12 @@ class Question:
             or (largest is not None and (series["diff_max"] or 0) > largest)
             for series in answer["series"].values()
         )
+
+
+def _lacks_something(answer: Answer) -> bool:
+    iterations = answer["iterations"]
+    counts = (iterations["incomplete_count"], iterations["absent_count"])
+    return any(counts) or bool(answer["ranks"]["missing"])
 
 
 def query_of(args: argparse.Namespace) -> Query:

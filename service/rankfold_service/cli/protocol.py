@@ -23,8 +23,14 @@ HEAD_SECONDS = 20.0
 # For how long a body that is not there yet may still come whole; many senders write it by itself.
 WHOLE_SECONDS = 0.05
 
-# What is answered where there is no request.
+# So many requests of one connection may wait for their answers; whoever sends more reads none.
+MOST_PIPELINED = 100
+
+# What is answered where there is no request, or one too many.
 _TOO_LARGE = HTTPException(431, f"the request line and headers have more than {MOST_HEAD:,} bytes")
+_TOO_MANY = HTTPException(
+    400, f"more than {MOST_PIPELINED} requests wait on this connection: read their answers first"
+)
 _NO_REQUEST = HTTPException(400, "this is no request of HTTP/1.1, or its method is not known")
 
 
@@ -49,7 +55,7 @@ class OrderlyProtocol(HttpToolsProtocol):
         try:
             self._parse(data)
         except httptools.HttpParserError:
-            self._refuse(_NO_REQUEST)
+            self._refuse(_TOO_MANY if self._too_many else _NO_REQUEST)
 
     def _parse(self, rest: bytes | memoryview) -> None:
         while True:
@@ -70,6 +76,8 @@ class OrderlyProtocol(HttpToolsProtocol):
             if self.parser.get_method() != b"CONNECT":
                 self._without_offer = self._plain_head()
             return
+        if self._too_many:
+            raise httptools.HttpParserError  # ends what is parsed of this piece
         super().on_headers_complete()
         self._in_body = True
 
@@ -110,6 +118,10 @@ class OrderlyProtocol(HttpToolsProtocol):
             newest.disconnected = True
             newest.message_event.set()
         self.transport.close()
+
+    @property
+    def _too_many(self) -> bool:
+        return len(self.pipeline) >= MOST_PIPELINED
 
     @property
     def _newest(self) -> Cycle | None:

@@ -97,7 +97,7 @@ def number(value: float | int | str | None) -> str:
         case float():
             return f"{value:.6g}"
         case _:
-            return value
+            return visible(value)
 
 
 def plain(value: int | str | None) -> str:

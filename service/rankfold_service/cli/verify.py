@@ -1,4 +1,4 @@
-"""`rankfold verify`: whether a store's totals are what its pages fold to."""
+"""`rankfold verify`: whether a store's totals are what its iterations fold to."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ def run(args: argparse.Namespace) -> int:
     for fault in verify(args.store):
         faults += 1
         print(fault)
-    print(counted(faults, "difference") if faults else "every total is what its pages fold to")
+    print(counted(faults, "difference") if faults else "every total is what its iterations fold to")
     return 1 if faults else 0

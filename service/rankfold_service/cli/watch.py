@@ -144,7 +144,7 @@ class Watch:
         self._api, self._args = api, args
         self._follower = Follower(args.start)
         self._series: list[str] = args.series or []
-        self._strict = Question(api, args)
+        self._strict = Question(api, args, whole=True)
         self._live = Question(api, argparse.Namespace(**{**vars(args), "live": "true"}))
 
     def look(self) -> Answer | None:

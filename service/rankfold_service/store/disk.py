@@ -35,7 +35,7 @@ def check_place(path: Path, mounts: str | None = None) -> None:
     if path.exists() and not path.is_file():
         raise StoreRefused(f"{path.absolute()} is not a file: name one")
     if not folder.is_dir():
-        raise StoreRefused(f"{folder} is not a directory: create it, or name another store")
+        raise StoreRefused(f"{folder} is not a directory: create it, or name another file")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise StoreRefused(f"{folder} is not writable for this user: SQLite writes files there")
     if path.exists() and not os.access(path, os.R_OK | os.W_OK):

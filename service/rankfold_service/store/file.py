@@ -72,7 +72,7 @@ class StoreFile:
         self.connection.execute(statement, values)
 
     def _check_place(self) -> None:
-        if not is_at(self.path, self._place):
+        if not self.in_place:
             raise StoreUnavailable(
                 f"{self.path} was removed or replaced under the aggregator: put it back and restart"
             )
@@ -82,6 +82,11 @@ class StoreFile:
                 f"{self._log} was removed or replaced under the aggregator: stop the aggregator "
                 f"with SIGTERM, which saves what was in it to {self.path}; a kill would lose that"
             )
+
+    @property
+    def in_place(self) -> bool:
+        """Whether the file is where a restart would look for it."""
+        return is_at(self.path, self._place)
 
     def rollback(self) -> None:
         """End a transaction that failed, if one is open."""

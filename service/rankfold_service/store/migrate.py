@@ -124,7 +124,8 @@ def damaged(path: Path, what: str) -> StoreRefused:
 
 def is_damage(error: sqlite3.Error) -> bool:
     """Whether SQLite says that what it read is not what was written."""
-    damage = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+    # Our statements fit our schema: where one does not, the schema is not as it was written.
+    damage = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_ERROR)
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in damage
 
 

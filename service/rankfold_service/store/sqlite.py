@@ -28,7 +28,7 @@ from rankfold_service.store import Arrival, Name
 from rankfold_service.store.confined import Confined
 from rankfold_service.store.file import StoreFile, unavailable
 from rankfold_service.store.memory import MemoryStore
-from rankfold_service.store.migrate import damaged, is_damage
+from rankfold_service.store.migrate import damaged, is_damage, unusable
 from rankfold_service.store.pack import unpack_ledger
 from rankfold_service.store.pages import pack_page, unpack_page
 from rankfold_service.store.record import DamagedRecord, Entry, name_of, pack, unpack_all
@@ -87,8 +87,10 @@ class SqliteStore(MemoryStore):
         )
         try:
             self._load()
-        except BaseException:
+        except BaseException as error:
             self.file.close()
+            if isinstance(error, sqlite3.Error):
+                raise unusable(self.file.path, error) from error
             raise
 
     # -- writing ---------------------------------------------------------------------------
@@ -319,6 +321,7 @@ class SqliteStore(MemoryStore):
 
     def close(self) -> None:
         """See `Store.close`: leaves tables that are up to date and no log."""
+        in_place = self.file.in_place
         try:
             if self._saver.backlog and not self._stale:
                 self.checkpoint()
@@ -327,3 +330,8 @@ class SqliteStore(MemoryStore):
                 self.file.connection.executescript("PRAGMA incremental_vacuum")
         finally:
             self.file.close()
+        if not in_place:
+            raise StoreUnavailable(
+                f"{self.file.path} was removed or replaced under the aggregator: what it had is "
+                "lost, unless it was moved and can be put back"
+            )

@@ -237,9 +237,21 @@ def test_the_worst_token_has_its_id(
         "'x': its token ids differ at 5 positions: these are not the same tokens; with" in run.said
     )
     write_pt(a, {"x": [A, A], "ids": [ids]})
+    write_pt(b, {"x": [A, A], "ids": [ids]})
     assert "'ids' has none for 'x' of iteration 0, microbatch 1" in (
-        Run(capfd, a, a, "--token-ids", "ids").said
+        Run(capfd, a, b, "--token-ids", "ids").said
     )
+
+
+def test_a_tensor_is_never_compared_with_itself(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """That would pass and say nothing."""
+    both = write_pt(tmp_path / "both.pt", {"a": A, "b": B})
+    for options in ([], ["--a-key", "a"], ["--series", "b"]):
+        run = Run(capfd, both, both, *options)
+        assert (run.code, run.report) == (2, None)
+        assert "would be compared with itself: name another file, or two of its" in run.said
 
 
 def test_a_tensor_without_a_name_is_not_one_whose_name_is_empty(
@@ -550,9 +562,9 @@ def test_progress_is_for_terminals(
 ) -> None:
     """Each pair is shown while it is compared, and nothing stays of it."""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
-    path = write_pt(tmp_path / "a.pt", {"x": A, "y": B})
+    paths = [write_pt(tmp_path / f"{name}.pt", {"x": A, "y": B}) for name in "ab"]
     clear = "\r\x1b[K"
-    assert Run(capfd, path, path).said == (
+    assert Run(capfd, *paths).said == (
         f"{clear}comparing 1 of 2: x{clear}comparing 2 of 2: y{clear}"
     )
 
@@ -563,9 +575,9 @@ def test_an_interrupt_ends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    path = write_pt(tmp_path / "a.pt", {"x": A})
+    paths = [str(write_pt(tmp_path / f"{name}.pt", {"x": A})) for name in "ab"]
     monkeypatch.setattr("rankfold_client.dumps.__main__.report", interrupted)
-    assert main([str(path), str(path)]) == 130
+    assert main(paths) == 130
 
 
 def test_an_entry_that_is_no_tensor_is_never_loaded(tmp_path: Path) -> None:

@@ -347,17 +347,23 @@ def test_transport_errors_name_the_address_without_its_password(status: int) -> 
 )
 def test_every_status_is_one_error(status: int, kind: type[RankfoldError]) -> None:
     """A status decides what is wrong and, with it, whether to send again."""
-    error = translated(status, None, {}, 0.0)
+    error = translated(status, None, {"code": "x"}, 0.0)
     assert type(error) is kind
     assert str(status) in str(error)
 
 
+@pytest.mark.parametrize("status", [400, 404, 405])
+def test_what_only_a_proxy_says_is_sent_again(status: int) -> None:
+    """While an aggregator is away, what stands before it may have an answer of its own."""
+    assert type(translated(status, None, {}, 0.0)) is Unreachable
+
+
 def test_errors_keep_the_problem_documents_words() -> None:
     """The detail, the pointers and the time to wait come from the answer."""
-    red = translated(400, None, {"detail": "\x1b[31mred"}, 0.0)
+    red = translated(400, None, {"detail": "\x1b[31mred", "code": "x"}, 0.0)
     assert str(red) == "\ufffd[31mred"
     refused = translated(401, None, {"detail": "no token", "title": "x"}, 0.0)
-    assert str(refused) == "no token"
+    assert str(refused) == "no token; here it comes from token= or RANKFOLD_TOKEN"
     fields = {"errors": [{"pointer": "/partials/0/count", "reason": "over valid"}, "odd"]}
     wrong = translated(422, None, fields, 0.0)
     assert isinstance(wrong, Inconsistent)
@@ -404,7 +410,7 @@ def test_transport_refuses_what_is_no_address(url: str) -> None:
 
 def test_path_at_which_nothing_is_served_is_no_aggregators_address() -> None:
     """A wrong path in an address is waited out like an aggregator that is away: nothing is lost."""
-    missing = translated(404, None, {"detail": "run 'r' has no attempt 3"}, 0.0, "http://a")
+    missing = translated(404, None, {"detail": "no run 'r'", "code": "not_found"}, 0.0, "http://a")
     assert isinstance(missing, NotFound)
     unserved = translated(404, None, {"detail": f"{UNSERVED}; see /docs"}, 0.0, "http://a/x")
     assert isinstance(unserved, Unreachable)

@@ -135,7 +135,12 @@ def test_thresholds_say_nothing_about_a_series_without_a_position() -> None:
             Gate.INCOMPLETE,
             "ranks that never reported: 2 of 3",
         ),
-        ({}, {"dropped": 2}, Gate.INCOMPLETE, "ranks had to give up 2 partials"),
+        (
+            {},
+            {"dropped": 2},
+            Gate.INCOMPLETE,
+            "ranks had to give up 2 partials or scalars: their logs say why",
+        ),
         ({"require_finished": True}, {}, Gate.INCOMPLETE, "the run is not finished"),
         (
             {"require_finished": True},

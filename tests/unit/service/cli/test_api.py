@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import socket
 from typing import Any
 
@@ -196,6 +197,20 @@ def test_api_takes_no_answer_of_another_shape(
         aggregator.answer("/worse", body)
         with pytest.raises(errors.Unreachable, match=f"no aggregator: .*{why}"):
             api.get("/worse", RanksAnswer)
+
+
+def test_api_takes_no_answer_without_an_end(
+    aggregator: CannedAggregator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither in bytes, whatever it unpacks to, nor in time."""
+    aggregator.answer("/projects", gzip.compress(bytes(1 << 20)), Content_Encoding="gzip")
+    monkeypatch.setattr("rankfold_service.cli.api.MOST_BYTES", 1 << 19)
+    with Api(aggregator.url) as api, pytest.raises(errors.Unreachable, match="more than 524,288"):
+        api.get("/projects", ProjectsAnswer)
+    monkeypatch.setattr("rankfold_service.cli.api.MOST_BYTES", 1 << 21)
+    monkeypatch.setattr("rankfold_service.cli.api.BODY_SECONDS", -1.0)
+    with Api(aggregator.url) as api, pytest.raises(errors.Unreachable, match="answer in time"):
+        api.get("/projects", ProjectsAnswer)
 
 
 def test_api_takes_no_answer_that_is_compressed_otherwise_than_it_says(

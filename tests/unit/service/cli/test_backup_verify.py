@@ -25,7 +25,7 @@ def test_backup_then_verify_says_that_all_agrees(
     assert main(["backup", "--store", source, "--to", str(target)]) == 0
     assert capsys.readouterr().out == f"{target}: {target.stat().st_size:,} bytes\n"
     assert main(["verify", "--store", f"sqlite:///{target}"]) == 0
-    assert capsys.readouterr().out == "every total is what its pages fold to\n"
+    assert capsys.readouterr().out == "every total is what its iterations fold to\n"
     assert main(["verify", "--store", source]) == 2
     assert "in use by another process" in capsys.readouterr().err
     assert main(["backup", "--store", source, "--to", str(target)]) == 2

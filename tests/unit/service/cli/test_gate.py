@@ -272,7 +272,7 @@ def test_gate_refuses_a_range_that_ends_before_it_begins(
             "incomplete",
             "finished",
             3,
-            "the run is finished, the gate incomplete; wait longer",
+            "the run is finished, the gate incomplete; what is missing may never come",
         ),
     ],
 )

@@ -120,7 +120,7 @@ def test_verify_finds_a_total_that_was_tampered_with(tmp_path: Path) -> None:
     table.series[SERIES] = table.series[SERIES]._replace(valid=9)
     store.close()
     whose = "run 'run' of 'default', attempt 0"
-    words = f"over all ranks: {SERIES} is not what its pages fold to"
+    words = f"over all ranks: {SERIES} is not what its iterations fold to"
     assert list(verify(f"sqlite:///{tmp_path}/store.db")) == [
         f"{whose}: all folds {words}",
         f"{whose}: effective folds {words}",

@@ -182,6 +182,30 @@ def test_damaged_journal_is_refused(path: Path, store: SqliteStore, damage: str)
         SqliteStore(path, RuleSet())
 
 
+@pytest.mark.parametrize("table", ["run", "journal"])
+def test_damaged_schema_is_refused(path: Path, store: SqliteStore, table: str) -> None:
+    """A name of a column that is not what it was is damage like any other."""
+    store.ingest([Arrival(batch(0), 1.0)])
+    store.close()
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA writable_schema = ON")
+    change = "UPDATE sqlite_master SET sql = replace(sql, ?, ?) WHERE name = ?"
+    for column in ("head", "records"):
+        connection.execute(change, (column, column[::-1], table))
+    connection.commit()
+    connection.close()
+    with pytest.raises(StoreRefused, match=r"is damaged \(no such column: .* nothing was changed"):
+        SqliteStore(path, RuleSet())
+
+
+def test_file_that_is_gone_at_the_end_is_told(path: Path, store: SqliteStore) -> None:
+    """An aggregator that ends well has kept what it acknowledged."""
+    store.ingest([Arrival(batch(0), 1.0)])
+    path.unlink()
+    with pytest.raises(StoreUnavailable, match="removed or replaced"):
+        store.close()
+
+
 @pytest.mark.parametrize("replaced", [False, True])
 def test_file_that_is_gone_is_noticed(path: Path, store: SqliteStore, replaced: bool) -> None:
     """Nothing is acknowledged into a file that no restart would find."""
