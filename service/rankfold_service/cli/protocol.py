@@ -24,7 +24,7 @@ HEAD_SECONDS = 20.0
 WHOLE_SECONDS = 0.05
 
 # So many requests of one connection may wait for their answers; whoever sends more reads none.
-MOST_PIPELINED = 100
+MOST_PIPELINED = 500
 
 # What is answered where there is no request, or one too many.
 _TOO_LARGE = HTTPException(431, f"the request line and headers have more than {MOST_HEAD:,} bytes")
