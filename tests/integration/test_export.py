@@ -111,6 +111,20 @@ def test_csv_has_every_digit_and_no_zero_for_what_is_not_there(
             assert row[key] == "" if value is None else float(row[key]) == value
 
 
+def test_mismatches_of_superseded_attempts_are_told_of(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows are of the effective attempts, so that what differed before a restart is in none."""
+    for attempt, count in enumerate((1, 0)):
+        rows = [partial(count=count, max=0.5 * count, sum=0.5 * count)]
+        said = server.report(run="again", rank=0, world_size=1, attempt=attempt, partials=rows)
+        assert said.status_code == 200, said.text
+    told = "rankfold export: superseded attempts hold 1 more mismatch: --attempts all shows them\n"
+    for options, note in (((), told), (("--attempts", "all"), "")):
+        assert main(asked(server, "again", *options)) == 0
+        assert capsys.readouterr().err == note
+
+
 def test_json_lines_of_a_range_and_keys(
     server: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,6 +78,7 @@ def add_parser(subparsers: options.Subparsers) -> None:
         "--rank", type=options.index, help="only what this rank reported (default: all)"
     )
     options.add_attempts(parser, "effective")
+    parser.set_defaults(json=False)  # as a person reads it: with notes
 
 
 def run(args: argparse.Namespace) -> int:

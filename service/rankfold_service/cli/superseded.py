@@ -17,7 +17,7 @@ def superseded_note(api: Api, args: argparse.Namespace, rank: int | None = None)
     Programs get no notes. A run that was never restarted costs one small read; one that has been
     deleted since its answer came has nothing more to show.
     """
-    if getattr(args, "json", False) or args.attempts not in (None, "effective"):
+    if args.json or args.attempts not in (None, "effective"):
         return ""
     with contextlib.suppress(NotFound):
         attempts = api.get(run_path(args.project, args.run), RunAnswer)["attempts"]
