@@ -1,4 +1,4 @@
-"""A request's bytes to a `Report`: shapes by pydantic, then what holds between the fields.
+"""A request's bytes to a `Report`: shapes as they are described, then what holds between fields.
 
 Both forms of a list end as columns. Whole columns are checked at once; the reasons are looked
 for row by row only in what is refused.
@@ -7,9 +7,13 @@ for row by row only in what is refused.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import chain, compress, islice
 from operator import eq, ge, not_
 from typing import Any
+
+from msgspec import UNSET
+from msgspec.structs import astuple, fields
 
 from rankfold.errors import FieldError, Inconsistent, TooLarge
 from rankfold.names import name_fault
@@ -17,9 +21,11 @@ from rankfold.partial import PartialColumns, Worst, faults, number_from_json
 from rankfold.rules import Rule, RuleSet
 from rankfold.wire import MAX_ITEMS, Commit, Report, ScalarColumns, field_error
 from rankfold_service.http.parse import MAX_FAULTS, parse
-from rankfold_service.http.shapes import FINISH, REPORT
+from rankfold_service.http.quick import QuickReader
+from rankfold_service.http.shapes import FINISH, REPORT, ReportBody
 
-_OPTIONAL = ("sum_sq", "ulp_max", "total", "worst")
+_REPORTS = QuickReader(REPORT, ReportBody)
+_HEADER = ("project", "run", "attempt", "rank", "world_size", "meta", "dropped")
 
 Columns = dict[str, list[Any]]
 Locate = Callable[[int, str], tuple[str | int, ...]]
@@ -38,13 +44,13 @@ def decode_report(body: bytes, rules: RuleSet, max_items: int = MAX_ITEMS) -> Re
         TooLarge: a list is too long.
         Inconsistent: it is not a report; names each fault, the first `MAX_FAULTS`.
     """
-    document: Any = parse(body, REPORT)
-    partials, partial_place = _columns(document, "partials", max_items)
-    scalars, scalar_place = _columns(document, "scalars", max_items)
-    commits, _ = _columns(document, "commits", max_items)
+    sent = _REPORTS.read(body)
+    partials, partial_place = _columns(sent.partials, "partials", max_items)
+    scalars, scalar_place = _columns(sent.scalars, "scalars", max_items)
+    commits, _ = _columns(sent.commits, "commits", max_items)
     known = _rules(scalars, rules) if scalars else []
     report = Report(
-        **document,
+        **{name: said for name in _HEADER if (said := getattr(sent, name)) is not UNSET},
         partials=_partials(partials) if partials else PartialColumns(),
         scalars=_scalars(scalars, known) if scalars else ScalarColumns(),
         commits=[*map(Commit, commits["iteration"], commits["microbatches"])] if commits else [],
@@ -71,15 +77,14 @@ def decode_finish(body: bytes) -> int:
     return parse(body, FINISH)["attempt"]
 
 
-def _columns(document: Any, name: str, max_items: int) -> tuple[Columns, Locate]:
-    """Take a list off a document, as columns of one length, and how to say where a value stands."""
-    sent = document.pop(name, None)
+def _columns(sent: Any, name: str, max_items: int) -> tuple[Columns, Locate]:
+    """Return a list as columns of one length, and how to say where a value stands."""
     if not sent:  # as most reports have it of two lists of the three
         return {}, _in_rows(name)
-    if isinstance(sent, dict):
-        columns, locate = sent, _in_columns(name)
-    else:
+    if isinstance(sent, list):
         columns, locate = _transposed(sent), _in_rows(name)
+    else:
+        columns, locate = _members(sent), _in_columns(name)
     lengths = [*map(len, columns.values())]
     longest = max(lengths, default=0)
     if longest > max_items:
@@ -101,13 +106,28 @@ def _in_rows(name: str) -> Locate:
     return lambda index, member: (name, index, member)
 
 
-def _transposed(rows: Sequence[dict[str, Any]]) -> Columns:
-    """Return rows as columns; what a row leaves out is None there."""
-    names = [*rows[0]]
-    if all(map(names.__eq__, map(list, rows))):  # as programs send them: all rows alike
-        values = zip(*map(dict.values, rows), strict=True)
-        return {name: list(column) for name, column in zip(names, values, strict=True)}
-    return {name: [row.get(name) for row in rows] for name in set().union(*rows)}
+def _members(sent: Any) -> Columns:
+    """Return the columns that were sent, by name."""
+    members = zip(sent.__struct_fields__, astuple(sent), strict=True)
+    return {name: column for name, column in members if column is not UNSET}
+
+
+def _transposed(rows: Sequence[Any]) -> Columns:
+    """Return rows as columns; what only some of them leave out is None there."""
+    columns: Columns = {}
+    values = zip(*map(astuple, rows), strict=True)
+    for (name, required), column in zip(_of_row(rows[0].__class__), values, strict=True):
+        if required or UNSET not in column:
+            columns[name] = list(column)
+        elif column.count(UNSET) < len(column):
+            columns[name] = [None if value is UNSET else value for value in column]
+    return columns
+
+
+@cache
+def _of_row(kind: type) -> list[tuple[str, bool]]:
+    """Return the members of a row's type, and whether each must be sent."""
+    return [(member.name, member.required) for member in fields(kind)]
 
 
 def _partials(columns: Columns) -> PartialColumns:
@@ -140,10 +160,11 @@ def _filled(column: list[Any] | None, default: Any, size: int) -> list[Any]:
     return [default if value is None else value for value in column] if None in column else column
 
 
-def _worst(value: dict[str, Any]) -> Worst:
-    row, column = value["position"]
-    a, b = number_from_json(value["a"]), number_from_json(value["b"])
-    return Worst((row, column), a, b, value["ulp"], value.get("token_id"), value.get("sample"))
+def _worst(value: Any) -> Worst:
+    row, column = value.position
+    a, b = number_from_json(value.a), number_from_json(value.b)
+    token_id, sample = (None if v is UNSET else v for v in (value.token_id, value.sample))
+    return Worst((row, column), a, b, value.ulp, token_id, sample)
 
 
 def _rules(columns: Columns, rules: RuleSet) -> list[Rule | None]:

@@ -1,10 +1,18 @@
-"""What request bodies may hold: checked by pydantic and described by the same types."""
+"""What request bodies may hold: read, checked and described by the same types."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NotRequired, TypeVar
 
-from pydantic import ConfigDict, Field, TypeAdapter, with_config
+from annotated_types import Ge, Le, MaxLen, MinLen
+from pydantic import (
+    AllowInfNan,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    with_config,
+)
 from typing_extensions import TypedDict  # pydantic takes no other on Python 3.11
 
 from rankfold.answers import JsonObject
@@ -22,7 +30,7 @@ def _name(description: str, pattern: str) -> Any:
 
 
 def _text(most: int, least: int = 0) -> Any:
-    return Field(min_length=least, max_length=most, pattern=f"^[^{_CONTROL}]*$")
+    return StringConstraints(min_length=least, max_length=most, pattern=f"^[^{_CONTROL}]*$")
 
 
 PATH_NAME = _name("neither '.' nor '..'", rf"^(?!\.{{1,2}}$)[^/{_CONTROL}]+$")
@@ -34,16 +42,17 @@ exactly = with_config(ConfigDict(strict=True, extra="forbid"))
 Many = Annotated[list[T], Field(fail_fast=True)]
 EITHER = Field(union_mode="left_to_right", description="an array of objects, or columns")
 
-Index = Annotated[int, Field(ge=0, le=MAX_INDEX)]
-Count = Annotated[int, Field(ge=0, le=MAX_COUNT)]
-Size = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Number = Annotated[float, Field(allow_inf_nan=False)] | Literal["NaN", "Infinity", "-Infinity"]
+Index = Annotated[int, Ge(0), Le(MAX_INDEX)]
+Count = Annotated[int, Ge(0), Le(MAX_COUNT)]
+Size = Annotated[float, Ge(0), AllowInfNan(False)]
+Number = Annotated[float, AllowInfNan(False)] | Literal["NaN", "Infinity", "-Infinity"]
 Rule = Literal["sum", "max", "min", "mean", "last"]
 PathName = Annotated[str, PATH_NAME]
 Name = Annotated[str, _name("any Unicode but control characters", f"^[^{_CONTROL}]+$")]
 Meta = Annotated[
     dict[Annotated[str, _text(MAX_NAME, 1)], Annotated[str, _text(MAX_META_VALUE)]],
-    Field(max_length=MAX_META, description="short strings that describe the attempt"),
+    MaxLen(MAX_META),
+    Field(description="short strings that describe the attempt"),
 ]
 
 
@@ -51,7 +60,7 @@ Meta = Annotated[
 class Worst(TypedDict):
     """Where the largest mismatch of a microbatch was."""
 
-    position: Annotated[list[Count], Field(min_length=2, max_length=2)]
+    position: Annotated[list[Count], MinLen(2), MaxLen(2)]
     a: Number
     b: Number
     ulp: Count
@@ -150,7 +159,7 @@ class ReportBody(TypedDict):
     run: PathName
     attempt: NotRequired[Index]
     rank: Index
-    world_size: NotRequired[Annotated[int, Field(ge=1, le=MAX_INDEX)] | None]
+    world_size: NotRequired[Annotated[int, Ge(1), Le(MAX_INDEX)] | None]
     meta: NotRequired[Meta]
     dropped: NotRequired[Count]
     partials: NotRequired[Annotated[Many[PartialRow] | PartialColumns, EITHER]]
