@@ -195,7 +195,7 @@ def consistent(partials: PartialColumns) -> bool:
     count, valid, nonfinite = partials.count, partials.valid, partials.nonfinite
     return (
         all(map(ge, valid, count))
-        and all(map(ge, count, nonfinite))
+        and (not any(nonfinite) or all(map(ge, count, nonfinite)))
         and _nulls_fit(partials)
         and (0 not in count or _clean_ones_fit(partials))
         and not any(
