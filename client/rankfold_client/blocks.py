@@ -14,6 +14,9 @@ def blocks(tensors: Sequence[Tensor], size: int) -> Iterator[tuple[Tensor, ...]]
     Where not all of the tensors are contiguous, a piece may be a copy, and is smaller therefore.
     """
     flat = all(tensor.is_contiguous() for tensor in tensors)
+    if flat and tensors[0].numel() <= size:
+        yield tuple(tensor.view(-1) for tensor in tensors)
+        return
     cuts = [torch.split(t.view(-1), size) if flat else _cut(t, size // 4) for t in tensors]
     yield from zip(*cuts, strict=True)
 

@@ -16,6 +16,8 @@ from rankfold_client.layouts import Layout
 from rankfold_client.stats import Mismatch, Stats
 
 _BLOCK_BYTES = 128 << 10
+# A block that differs is told apart in so many, of which those at its ends may be equal.
+_PARTS = 8
 
 
 def block_size(layout: Layout) -> int:
@@ -83,58 +85,71 @@ def swift(a: Tensor, b: Tensor, mask: Tensor | None, scratch: Scratch, beat: int
         scratch: of the block's length.
         beat: the rank above which the worst position is wanted.
     """
-    layout, patterns, doubles = scratch.layout, scratch.patterns, scratch.doubles
+    layout, patterns = scratch.layout, scratch.patterns
     torch.sub(a, b, out=scratch.distance)
-    valid, counted = scratch.size, None
+    valid = scratch.size
     if mask is None:
         scratch.distance.abs_()
     else:
         counted = scratch.mask.copy_(mask)
         valid = int(counted.sum(dtype=layout.ints))
         patterns.bitwise_and_(counted.mul_(layout.magnitude))
-    top = int(patterns.amax())
+    parts = _PARTS if scratch.size % _PARTS == 0 else 1
+    tops = patterns.view(parts, -1).amax(1).tolist()
+    top = max(tops)
     if top >= layout.infinity:
         return None
     if top == 0:
         return Stats(valid)
-    x, y = a.view(layout.ints), b.view(layout.ints)
-    ulp = _steps(x, y, counted, scratch)
+    # Few positions differ as a rule: the rest is done from the first part to the last that has any.
+    length = scratch.size // parts
+    differing = [part for part in range(parts) if tops[part]]
+    place = slice(length * differing[0], length * (differing[-1] + 1))
+    ulp = _steps(a[place], b[place], scratch, place, masked=mask is not None)
     if ulp is None:
         return None
-    if layout.width == 32:
-        doubles.copy_(scratch.distance)
-        top = bits.double_bits(bits.double_of_single(top))
-    return Stats(
-        valid,
-        top=top,
-        units=bits.units(bits.double_bits(float(doubles.sum()))),
-        sum_sq=float(torch.dot(doubles, doubles)),
-        ulp=ulp,
-        worst=_mismatch(x, y, int(patterns.argmax()), layout) if top > beat else None,
-        # Last, because it overwrites the distances.
-        count=int(patterns.clamp_(max=1).sum(dtype=layout.ints)),
-    )
+    rank = top if layout.width == 64 else bits.double_bits(bits.double_of_single(top))
+    start = length * tops.index(top)
+    # Before the sums, because the count overwrites the distances.
+    worst = _mismatch(a, b, start, patterns[start : start + length]) if rank > beat else None
+    count, units, sum_sq = _sums(scratch, place)
+    return Stats(valid, count, 0, rank, units, sum_sq, ulp, worst)
 
 
-def _mismatch(x: Tensor, y: Tensor, place: int, layout: Layout) -> Mismatch:
-    whole = (1 << layout.width) - 1
-    return Mismatch(place, int(x[place]) & whole, int(y[place]) & whole)
+def _mismatch(a: Tensor, b: Tensor, start: int, patterns: Tensor) -> Mismatch:
+    """Return the first of the largest mismatches, of which the part from `start` on has it."""
+    at = start + int(patterns.argmax())
+    ints = patterns.dtype
+    whole = (1 << 8 * ints.itemsize) - 1
+    return Mismatch(at, *(int(side[at].view(ints)) & whole for side in (a, b)))
 
 
-def _steps(x: Tensor, y: Tensor, counted: Tensor | None, scratch: Scratch) -> int | None:
+def _sums(scratch: Scratch, place: slice) -> tuple[int, int, float]:
+    """Return the count, the exact sum and the sum of squares of a place, and lose its distances."""
+    distance, patterns = scratch.distance[place], scratch.patterns[place]
+    doubles = distance
+    if scratch.layout.width == 32:
+        doubles = scratch.doubles[place].copy_(distance)
+    units = bits.units(bits.double_bits(float(doubles.sum())))
+    sum_sq = float(torch.dot(doubles, doubles))
+    return int(patterns.clamp_(max=1).sum(dtype=patterns.dtype)), units, sum_sq
+
+
+def _steps(a: Tensor, b: Tensor, scratch: Scratch, place: slice, *, masked: bool) -> int | None:
     """Return the largest distance in units in the last place; None where signs differ.
 
     Where all signs agree it is the difference of the patterns. Log-probs lie at or below zero:
     of +0.0 and negative values the difference of the magnitudes tells.
     """
-    magnitude, out = scratch.layout.magnitude, scratch.ints
+    layout, out = scratch.layout, scratch.ints[place]
+    x, y, magnitude = a.view(layout.ints), b.view(layout.ints), layout.magnitude
     largest = max(int(x.amax()), int(y.amax()))
     if largest < 0 or (largest > 0 and min(int(x.amin()), int(y.amin())) >= 0):
         torch.sub(x, y, out=out)
     elif largest == 0:
         torch.bitwise_and(x, magnitude, out=out)
-        out.sub_(torch.bitwise_and(y, magnitude, out=scratch.spare))
+        out.sub_(torch.bitwise_and(y, magnitude, out=scratch.spare[place]))
     else:
         return None
     out.abs_()
-    return int((out if counted is None else out.bitwise_and_(counted)).amax())
+    return int((out.bitwise_and_(scratch.mask[place]) if masked else out).amax())

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -50,6 +52,34 @@ def test_compare_keeps_the_first_of_equal_mismatches_over_blocks() -> None:
     worst = rf.compare(a, b).worst
     assert worst is not None
     assert worst.position == (2, 7)
+
+
+@given(
+    st.sampled_from([8, 40, 1001, 4096, BLOCK, BLOCK + 8, 2 * BLOCK]),
+    st.lists(st.tuples(st.integers(0, 2 * BLOCK - 1), st.integers(1, 9)), max_size=3),
+    st.sampled_from([torch.float32, torch.float64]),
+    st.booleans(),
+)
+def test_compare_finds_a_few_mismatches_wherever_they_are(
+    size: int, changes: list[tuple[int, int]], dtype: torch.dtype, masked: bool
+) -> None:
+    """What is looked at of a block that differs in few places is enough, to the last bit."""
+    a = -1.0 - torch.arange(size).to(dtype) / (4 * BLOCK)  # all in one binade
+    a[::7] *= -1  # signs that would matter if they were among the mismatches
+    b, steps = a.clone(), {place % size: by for place, by in changes if place % size % 7}
+    for place, by in steps.items():
+        b.view(INTS[8 * dtype.itemsize])[place] += by
+    mask = torch.ones(size, dtype=torch.bool) if masked else None
+    if mask is not None:
+        mask[0] = False
+    got = rf.compare(a, b, mask)
+    step = torch.finfo(dtype).eps
+    assert (got.valid, got.count, got.total) == (size - masked, len(steps), size)
+    assert (got.max, got.ulp_max) == (max(steps.values(), default=0) * step, got.max / step)
+    assert got.sum == sum(steps.values()) * step
+    assert got.sum_sq == sum(by * by for by in steps.values()) * step * step
+    place = min((-by, place) for place, by in steps.items())[1] if steps else None
+    assert place == (got.worst and got.worst.position[1])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
