@@ -45,6 +45,8 @@ class Outbox:
         overflow: how many found no room.
         why_full: what had no room the last time.
         unseen: how many segments of others were not looked into yet; at least an item each.
+        putting: held while the disk is written, so that it keeps the order; the sender never
+            takes it.
     """
 
     def __init__(
@@ -68,8 +70,7 @@ class Outbox:
         self._others: list[Origin] = []
         self._bytes = self._refused = self._unread = self._spilled = 0
         self._changed = threading.Condition()
-        # Held while the disk is written, so that it keeps the order; the sender never takes it.
-        self._putting = threading.Lock() if writer is None else writer.putting
+        self.putting = threading.Lock() if writer is None else writer.putting
 
     def __len__(self) -> int:
         return len(self._items) + self._unread + self.unseen
@@ -102,7 +103,7 @@ class Outbox:
         except ValueError as error:
             self.give_up(f"{named(item)}: {error}")
             return 0
-        with self._putting:
+        with self.putting:
             if self._writer is not None and self._writer.full:
                 return self._drop("the spool is full")
             with self._changed:
@@ -126,7 +127,7 @@ class Outbox:
 
     def give_up(self, why: str) -> None:
         """Count an item that never came to be put."""
-        with self._putting:
+        with self.putting:
             self._drop(why)
 
     def age(self) -> float:
@@ -190,7 +191,7 @@ class Outbox:
 
     def on_disk_only(self, segment: Segment) -> tuple[int, int]:
         """Return where a segment of our own ends, and how many of its records are on disk only."""
-        with self._putting:
+        with self.putting:
             return segment.end, segment.unread
 
     def feed(self, segment: Segment, records: Sequence[tuple[Item, int]], lost: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -132,6 +133,57 @@ def test_spool_flush_delivers_what_a_killed_process_had_not(
     assert valid(server, run) == 40
     assert server.get(run, "gate")["iterations"]["complete"] == 4
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["removed", "moved"])
+def test_spool_that_vanishes_under_a_trainer_is_made_anew(
+    server: Server, run: str, tmp_path: Path, how: str
+) -> None:
+    """After `rm -rf` or `mv` of the spool a kill loses nothing, what was there before included."""
+    folder = tmp_path / "spool"
+
+    def train(done: Callable[[], None]) -> None:
+        reporter = rf.Reporter(run, url=NOBODY, rank=0, world_size=1, spool=folder, max_queue=30)
+        report(reporter, done, 20)
+        if how == "removed":
+            shutil.rmtree(folder)
+        else:
+            folder.rename(tmp_path / "elsewhere")
+        report(reporter, done, 20)
+        deadline = time.monotonic() + DEADLINE
+        while not list(folder.glob("*.spool")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        report(reporter, done, 20)
+
+    assert killed(train) == 300
+    done = flush(folder, server.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.endswith("delivered 361, refused 0, left 0\n")
+    assert valid(server, run) == 300
+    assert server.get(run, "gate")["gate"] == "pass"
+    assert list(folder.iterdir()) == []
+
+
+def test_spool_that_vanishes_and_cannot_be_made_anew_holds_nobody_up(
+    run: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Training goes on, the log says once what happened, and all is delivered from memory."""
+    folder, late = tmp_path / "spool", Server("memory://")
+    reporter = rf.Reporter(run, url=late.url, rank=0, world_size=1, spool=folder)
+    report(reporter, lambda: None, 1)
+    shutil.rmtree(folder)
+    folder.touch()
+    deadline = time.monotonic() + DEADLINE
+    while "removed or moved away" not in caplog.text and time.monotonic() < deadline:
+        time.sleep(0.01)
+    report(reporter, lambda: None, 3)
+    time.sleep(2.5)
+    assert caplog.text.count("removed or moved away") == 1
+    assert reporter.dropped == 0
+    with late:
+        assert reporter.close(timeout=DEADLINE) == 0
+        assert valid(late, run) == 20
+    assert folder.is_file()
 
 
 def fork_worker(reporter: rf.Reporter) -> None:

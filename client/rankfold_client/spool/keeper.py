@@ -54,7 +54,7 @@ class Keeper:
         self._claimed: list[Segment] = []
         self._found: list[tuple[Path, int]] = []
         self._next_look = self._next_keep = clock()
-        self._stopping = False
+        self._stopping = self._told_lost = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rankfold-spool", daemon=True)
         # Until somebody has looked, nobody can say that nothing is left.
@@ -124,7 +124,8 @@ class Keeper:
         try:
             ours = self.unreadable | {segment.path for segment in self._segments()}
             key = self._writer.key if self._writer is not None else ""
-            others = [path for path in segments_in(self.folder, key) if path not in ours]
+            found = segments_in(self.folder, key) if self.folder.exists() else []
+            others = [path for path in found if path not in ours]
             self._found = [(path, path.stat().st_size) for path in others]
         finally:
             self._outbox.unseen = len(self._found)
@@ -185,7 +186,7 @@ class Keeper:
         """Write down what is done with, for good; delete segments that are wholly done with."""
         if self._clock() < self._next_keep:
             return
-        self._next_keep = self._clock() + TICK
+        self._renew_lost()
         for segment in self._segments():
             if self._is_done(segment):
                 segment.delete()
@@ -196,6 +197,22 @@ class Keeper:
         if self._writer is not None and not self._stopping:
             self._writer.rotate()
             self._writer.elsewhere = self._weight(self._writer)
+        # Only now: what failed is tried again before anything else calls the disk well.
+        self._next_keep = self._clock() + TICK
+
+    def _renew_lost(self) -> None:
+        """Notice that somebody removed files in use, which goes on working and keeps nothing."""
+        lost = [s for s in self._segments() if not self._is_done(s) and s.is_lost()]
+        if lost and not self._told_lost:
+            log.warning(
+                "the spool %s: files in use (%d) were removed or moved away; what they hold is "
+                "written there anew, and until then a killed process loses what is not delivered",
+                *(self.folder, len(lost)),
+            )
+        self._told_lost = bool(lost)
+        for segment in lost:
+            segment.renew(self._outbox.putting)
+        self._told_lost = False
 
     def _is_done(self, segment: Segment) -> bool:
         """Say whether neither a record nor a count of what was given up is left in it."""

@@ -14,6 +14,7 @@ import logging
 import os
 import secrets
 import struct
+import threading
 import weakref
 from collections import deque
 from pathlib import Path
@@ -69,8 +70,7 @@ class Segment:
             OSError: the disk does not let us.
         """
         path = folder / new_name(key, secrets.token_hex(4))
-        hidden = path.with_suffix(".new")
-        fd = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        hidden, fd = _hidden(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             told = json.dumps({"header": origin.header, "meta": origin.meta}).encode("ascii")
@@ -174,6 +174,46 @@ class Segment:
             _sync(self._fd)
             self._synced = end
 
+    def is_lost(self) -> bool:
+        """Say whether the file is not at its path any more: it was removed, or moved away.
+
+        Raises:
+            OSError: the disk does not let us look.
+        """
+        try:
+            return not os.path.samestat(os.stat(self.path), os.fstat(self._fd))
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+
+    def renew(self, writing: threading.Lock) -> None:
+        """Write a lost file anew at its path, from what is still open here.
+
+        Every record keeps its place, so nothing changes for who counts in offsets.
+
+        Args:
+            writing: held by who appends.
+
+        Raises:
+            OSError: the disk does not let us; all is as before.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        hidden, fd = _hidden(self.path)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            end = self.end
+            _write(fd, _read(self._fd, 0, end), 0)
+            with writing:
+                # What was appended meanwhile, which is little.
+                _write(fd, _read(self._fd, end, self.end - end), end)
+                fd, self._fd = self._fd, fd
+                self._synced = 0
+            hidden.rename(self.path)
+        except OSError:
+            hidden.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(fd)
+
     def delete(self) -> None:
         """Remove the file, and let go of it.
 
@@ -188,6 +228,12 @@ class Segment:
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
+
+
+def _hidden(path: Path) -> tuple[Path, int]:
+    """Begin a file that is no segment before it has the name of one."""
+    hidden = path.with_suffix(".new")
+    return hidden, os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
 
 
 def _origin(path: Path, record: bytes, dropped: int) -> Origin:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import logging
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -271,6 +272,79 @@ def test_spool_goes_on_in_memory_while_the_disk_fails(
     following.work()
     assert microbatches(process.transport.accepted) == [(0, n) for n in range(5)]
     assert microbatches(following.transport.accepted) == [(0, 7)]
+
+
+def test_spool_that_was_removed_is_made_anew(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All files in use are back with what they hold, those of a dead process too, told once."""
+    folder = tmp_path / "spool"
+    dead = Process(folder, max_items=2)
+    dead.put(0, 1, 2)
+    dead.die()
+    down = FakeTransport([Unreachable("x")] * 99)
+    process = Process(folder, attempt=1, max_items=5, transport=down)
+    process.keeper.step()
+    process.put(*range(10), iteration=1)
+    process.work(2)
+    assert process.outbox.ready < len(process.outbox) == 13
+    names = segments_in(folder)
+    assert len(names) == 2
+    shutil.rmtree(folder)
+    process.put(10, iteration=1)
+    process.keeper.step()
+    process.put(11, iteration=1)
+    assert segments_in(folder) == names
+    assert caplog.text.count("files in use (2) were removed or moved away") == 1
+    process.die()
+    following = Process(folder)
+    following.work()
+    told = [(0, n) for n in range(3)] + [(1, n) for n in range(12)]
+    assert sorted(microbatches(following.transport.accepted)) == told
+    assert following.outbox.dropped == 0
+
+
+def test_spool_that_was_removed_is_made_anew_at_the_end(tmp_path: Path) -> None:
+    """What a trainer closes with and could not deliver is there, whenever its files went."""
+    process = Process(tmp_path / "spool", transport=FakeTransport([Unreachable("x")] * 99))
+    process.put(0, 1)
+    process.work(2)
+    shutil.rmtree(tmp_path / "spool")
+    process.keeper.close()
+    following = Process(tmp_path / "spool")
+    following.work()
+    assert microbatches(following.transport.accepted) == [(0, 0), (0, 1)]
+
+
+@pytest.mark.parametrize(("where", "what"), [(os, "pwrite"), (os, "open"), (Path, "rename")])
+def test_spool_that_cannot_be_made_anew_counts_what_is_not_kept(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    where: Any,
+    what: str,
+) -> None:
+    """Until the disk lets us, items wait in memory, nothing is left half done, one line tells."""
+    folder = tmp_path / "spool"
+    process = Process(folder, transport=FakeTransport([Unreachable("x")] * 99))
+    process.put(0)
+    process.keeper.step()
+    shutil.rmtree(folder)
+    process.clock.now += TICK
+    with monkeypatch.context() as full:
+        full.setattr(where, what, failing)
+        for _ in range(3):
+            process.keeper.step()
+            process.put(1)
+    assert process.outbox.unkept == (3, "OSError: [Errno 28] no room")
+    assert list(folder.iterdir()) == []
+    assert caplog.text.count("removed or moved away") == 1
+    process.keeper.step()
+    process.put(2)
+    process.die()
+    following = Process(folder)
+    following.work()
+    assert microbatches(following.transport.accepted) == [(0, 0), (0, 2)]
 
 
 def test_spool_stays_away_from_a_disk_that_does_not_answer(tmp_path: Path) -> None:
