@@ -6,7 +6,7 @@ import json
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence
 from math import isfinite
-from typing import Any
+from typing import Any, NamedTuple
 
 from rankfold.partial import MAX_COUNT, number_to_json
 from rankfold_client.items import COMMIT, PARTIAL, SCALAR, WORST_VALUES, unpack
@@ -39,9 +39,21 @@ _WORST = '{"position":[%s,%s],"a":%s,"b":%s,"ulp":%s%s}'
 Values = list[Any]
 
 
+class Body(NamedTuple):
+    """A report as it is sent.
+
+    Attributes:
+        raw: the JSON.
+        number: how many partials and scalars it has.
+    """
+
+    raw: bytes
+    number: int
+
+
 def encode(
     header: dict[str, Any], items: Sequence[bytes], pause: Callable[[], None] = lambda: None
-) -> bytes:
+) -> Body:
     """Return the body of a report: the header's members and the items as columns.
 
     A commit may stand in the body of the partials that it counts: a report is applied whole.
@@ -55,10 +67,12 @@ def encode(
         TypeError, ValueError: an item holds what JSON cannot.
     """
     pieces: list[str] = []
-    for piece in _pieces(header, _unpacked(items, pause)):
+    found = _unpacked(items, pause)
+    for piece in _pieces(header, found):
         pieces.append(piece)
         pause()
-    return "".join(pieces).encode()
+    number = sum(len(lists[0]) for kind, lists in found.items() if kind != COMMIT)
+    return Body("".join(pieces).encode(), number)
 
 
 def _unpacked(items: Sequence[bytes], pause: Callable[[], None]) -> dict[str, list[Values]]:

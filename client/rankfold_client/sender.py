@@ -16,7 +16,7 @@ from rankfold_client.breath import Breath
 from rankfold_client.complaints import FAILED, Complaints
 from rankfold_client.items import FINISH, OPEN, named, pack, unpack
 from rankfold_client.outbox import Outbox
-from rankfold_client.report import encode
+from rankfold_client.report import Body, encode
 from rankfold_client.transport import Sends
 
 BATCH = 1000
@@ -31,6 +31,7 @@ MOST_BACKOFF = 30.0
 UNENCODABLE = (TypeError, ValueError, AttributeError, RecursionError)
 
 _OPEN, _FINISH = pack(OPEN), pack(FINISH)
+_NOTHING = Body(b"", 0)
 
 log = logging.getLogger("rankfold")
 
@@ -83,7 +84,7 @@ class Sender:
         self._source: Source | tuple[()] = () if source is None else source
         self._origin, self._batch = outbox.own, list[bytes]()
         self._telling = 0
-        self._body: bytes | None = None
+        self._body: Body | None = None
         self._most = BATCH
         self._failures = 0
         self._server_says = self._next_try = clock()
@@ -196,7 +197,7 @@ class Sender:
             names = self._origin.header
             self._transport.finish(names["project"], names["run"], names["attempt"])
             return Receipt()
-        return self._transport.report(self._body or b"")
+        return self._transport.report(*(self._body or _NOTHING))
 
     def _is_final(self, error: RankfoldError) -> bool:
         """Say whether sending the same again cannot mend it."""

@@ -58,8 +58,8 @@ Query = Mapping[str, str | int | float | Sequence[str] | None]
 class Sends(Protocol):
     """What a sender needs of the network. All calls raise RankfoldError and nothing else."""
 
-    def report(self, body: bytes) -> Receipt:
-        """Send a report; return what became of it."""
+    def report(self, body: bytes, number: int) -> Receipt:
+        """Send a report of so many partials and scalars; return what became of each."""
         ...
 
     def finish(self, project: str, run: str, attempt: int) -> None:
@@ -112,21 +112,29 @@ class HttpTransport:
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
 
-    def report(self, body: bytes) -> Receipt:
-        """Send a report, compressed where that pays; return what became of it."""
+    def report(self, body: bytes, number: int) -> Receipt:
+        """Send a report, compressed where that pays; return what became of it.
+
+        Args:
+            body: the report.
+            number: how many partials and scalars it has, which a receipt accounts for.
+        """
         answer = self._post(REPORT_PATH, *packed(body))
-        numbers = [answer.get(name) for name in ("accepted", "duplicates", "conflicts")]
-        if not all(type(number) is int for number in numbers):
-            raise Unreachable(
-                f"{self._exchange.address}: what answered is no aggregator: its answer is no "
-                "receipt"
-            )
-        return Receipt(**{name: answer[name] for name in ("accepted", "duplicates", "conflicts")})
+        told = [answer.get(name) for name in ("accepted", "duplicates", "conflicts")]
+        counts = [count for count in told if type(count) is int and count >= 0]
+        if len(counts) != len(told):
+            raise self._stranger("its answer is no receipt")
+        if sum(counts) != number:
+            raise self._stranger(f"its receipt is of {sum(counts)} where {number} were sent")
+        return Receipt(*counts)
 
     def finish(self, project: str, run: str, attempt: int) -> None:
         """Mark an attempt finished; again changes nothing."""
         body = json.dumps({"attempt": attempt}).encode()
-        self._post(run_path(project, run, "finish"), body, {})
+        answer = self._post(run_path(project, run, "finish"), body, {})
+        told = {"project": project, "run": run, "attempt": attempt, "finished": True}
+        if not told.items() <= answer.items():
+            raise self._stranger("its answer says of no attempt that it is finished")
 
     def read(self, path: str, query: Query, within: float) -> dict[str, Any]:
         """Return what a resource says, over a connection of its own; from any thread.
@@ -150,6 +158,9 @@ class HttpTransport:
     def close(self) -> None:
         """Let go of connections."""
         self._exchange.close()
+
+    def _stranger(self, why: str) -> Unreachable:
+        return Unreachable(f"{self._exchange.address}: what answered is no aggregator: {why}")
 
     def _post(self, path: str, body: bytes, headers: dict[str, str]) -> dict[str, Any]:
         told = {"Content-Type": "application/json"} | self._headers | headers

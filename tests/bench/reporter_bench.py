@@ -95,7 +95,7 @@ def _thread(url: str, partials: list[rf.Partial], seconds: int, spool: str) -> d
     used = _background() - before
     assert reporter.close(30.0) == 0
     items = [pack(partial_item(SERIES, 5, n, p)) for n, p in enumerate(partials)]
-    body = encode({"run": run, "rank": 0}, items)
+    body = encode({"run": run, "rank": 0}, items).raw
     return {
         "partials / s": round(seconds * BATCH / took),
         "% of a core": round(100 * used / took, 2),

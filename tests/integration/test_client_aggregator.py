@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 import torch
 
 import rankfold_client as rf
+from rankfold.wire import Receipt
+from rankfold_client.transport import HttpTransport
 from support.server import Server
 
 SERIES = "training/rollout_logprobs"
@@ -177,3 +180,26 @@ def test_client_takes_an_empty_token_for_none(
     assert rf.Reporter(run, url=server.url, rank=0, world_size=1).close(timeout=30.0) == 0
     with pytest.raises(ValueError, match="visible ASCII"):
         rf.Reporter(run, url=server.url, token="a b")  # noqa: S106
+
+
+def test_receipts_add_up_to_what_was_sent(server: Server, run: str) -> None:
+    """Whatever becomes of a partial or a scalar, the receipt has it; commits are not in it."""
+    clean = {"series": SERIES, "iteration": 0, "valid": 2, "count": 0, "max": 0.0, "sum": 0.0}
+    wrong = clean | {"count": 1, "max": 0.5, "sum": 0.5}
+    loss = {"key": "loss", "iteration": 0, "microbatch": 0, "value": 0.5, "rule": "mean"}
+    report = {
+        "run": run,
+        "rank": 0,
+        "partials": [{**partial, "microbatch": n} for partial in (clean, wrong) for n in (0, 0, 1)],
+        "scalars": [loss, loss, loss | {"value": 1.5}, loss | {"rule": "sum"}],
+        "commits": [{"iteration": 0, "microbatches": n} for n in (1, 2)],
+    }
+    report["scalars"] += [loss | {"key": "g", "global": True}, loss | {"key": "g"}]
+    transport = HttpTransport(server.url)
+    for _ in range(2):
+        receipt = transport.report(json.dumps(report).encode(), 12)
+    assert receipt.accepted == 0
+    assert transport.report(json.dumps({"run": run, "rank": 1}).encode(), 0) == Receipt()
+    for _ in range(2):
+        transport.finish("default", run, 0)
+    transport.close()

@@ -90,11 +90,13 @@ class Handler(BaseHTTPRequestHandler):
         with contextlib.suppress(ConnectionError):
             behave(self)
 
-    def commit(self) -> dict[str, int]:
+    def commit(self) -> dict[str, Any]:
         """Take the request for good and return the answer."""
         if self.path != REPORT_PATH:
             self.server.finished.append(self.path)
-            return {}
+            project, run = (unquote(name) for name in self.path.split("/")[4:7:2])
+            attempt = json.loads(self.body)["attempt"]
+            return {"project": project, "run": run, "attempt": attempt, "finished": True}
         zipped = self.headers["Content-Encoding"] == "gzip"
         with self.server.lock:
             return self.server.take(json.loads(gzip.decompress(self.body) if zipped else self.body))
@@ -134,6 +136,11 @@ def commit_then_drop(handler: Handler) -> None:
     handler.drop()
 
 
+def short_receipt(handler: Handler) -> None:
+    """Take nothing, and say that one was taken, whatever was sent."""
+    handler.answer(200, {"accepted": 1, "duplicates": 0, "conflicts": 0})
+
+
 @contextlib.contextmanager
 def serving(server: Aggregator) -> Iterator[Aggregator]:
     """Serve while the body runs."""
@@ -170,6 +177,7 @@ def places(iterations: int = 3, microbatches: int = 4) -> list[tuple[int, int]]:
         [commit_then_drop, commit_then_drop, commit_then_drop],
         [lambda h: (h.wfile.write(b"nonsense\r\n\r\n"), h.drop())],
         [lambda h: h.answer(200, "<html>")],
+        [short_receipt] * 3,
         [
             lambda h: (
                 h.connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"),
@@ -177,7 +185,7 @@ def places(iterations: int = 3, microbatches: int = 4) -> list[tuple[int, int]]:
             )
         ],
     ],
-    ids=["well", "500", "busy", "drop", "commit-then-drop", "nonsense", "no-receipt", "cut-short"],
+    ids=["well", "500", "busy", "drop", "lost", "nonsense", "no-receipt", "short", "cut"],
 )
 def test_client_delivers_everything_once_and_in_order(behaviours: list[Behaviour]) -> None:
     """Whatever goes wrong first, every partial and commit arrives, counted once."""
@@ -259,6 +267,23 @@ def test_client_gives_up_what_is_refused_and_says_so() -> None:
         assert reporter.close() == 1
     assert server.order == [(0, 0), (0, 1)]
     assert (server.dropped, server.commits, server.finished) == (1, {(0, 0): 2}, [])
+
+
+def test_client_asks_again_where_nobody_says_that_the_run_is_finished() -> None:
+    """A page that a proxy puts in the place of the answer is none."""
+    strange: list[object] = ["<html>", {}, {"finished": True}]
+
+    def pick(handler: Handler) -> None:
+        if handler.path != REPORT_PATH and strange:
+            handler.answer(200, strange.pop())
+        else:
+            handler.accept()
+
+    with serving(Aggregator(*[pick] * 50)) as server:
+        reporter = rf.Reporter("r", url=server.url)
+        train(reporter)
+        assert reporter.close(timeout=30.0) == 0
+    assert (strange, len(server.finished)) == ([], 1)
 
 
 def test_client_percent_encodes_the_run_it_finishes() -> None:

@@ -46,7 +46,7 @@ def report(plan: Plan, run: str, progress: Callable[[int, Pair], None]) -> bytes
         progress(number, pair)
         items.append(pack(partial_item(pair.series, *pair.at, _partial(pair))))
     items += [pack(commit_item(*commit)) for commit in sorted(plan.commits.items())]
-    return encode({"project": PROJECT, "run": run, "rank": 0, "world_size": 1}, items)
+    return encode({"project": PROJECT, "run": run, "rank": 0, "world_size": 1}, items).raw
 
 
 def _partial(pair: Pair) -> Partial:

@@ -38,10 +38,10 @@ class Watched:
         self.failure: RankfoldError | None = None
         self.since = clock()
 
-    def report(self, body: bytes) -> Receipt:
-        """Send a report; return what became of it."""
+    def report(self, body: bytes, number: int) -> Receipt:
+        """Send a report of so many partials and scalars; return what became of each."""
         with self._watching():
-            return self._inner.report(body)
+            return self._inner.report(body, number)
 
     def finish(self, project: str, run: str, attempt: int) -> None:
         """Mark an attempt finished."""

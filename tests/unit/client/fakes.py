@@ -67,7 +67,7 @@ class FakeTransport:
         self.finished: list[tuple[str, str, int]] = []
         self.closed = False
 
-    def report(self, body: bytes) -> Receipt:
+    def report(self, body: bytes, number: int) -> Receipt:
         """Take or refuse a report."""
         self.bodies.append(body)
         self._answer(json.loads(body))

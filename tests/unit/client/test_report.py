@@ -20,7 +20,7 @@ SIZES = st.floats(min_value=0.0, allow_infinity=False, exclude_min=True)
 
 def told(*items: Item) -> dict[str, Any]:
     """Return what a report of these items says."""
-    found: dict[str, Any] = json.loads(encode(HEADER, [pack(item) for item in items]))
+    found: dict[str, Any] = json.loads(encode(HEADER, [pack(item) for item in items]).raw)
     return found
 
 

@@ -43,6 +43,7 @@ from support.unruly import Unruly, Visit, answering, http
 # 1994-11-06 08:49:37 GMT, RFC 9110's own example.
 EXAMPLE_DATE, EXAMPLE_TIME = "Sun, 06 Nov 1994 08:49:37 GMT", 784111777.0
 RECEIPT = {"accepted": 3, "duplicates": 2, "conflicts": 1}
+FINISHED = {"project": "p", "run": "r", "attempt": 4, "finished": True}
 
 
 @contextlib.contextmanager
@@ -64,7 +65,7 @@ def split(request: bytes) -> tuple[bytes, dict[str, str], bytes]:
 def test_transport_posts_a_report_and_reads_its_receipt() -> None:
     """A report goes to the contract's path as JSON with the token, and the receipt comes back."""
     with serving(http(200, RECEIPT), token="secret") as (transport, server):  # noqa: S106
-        told = transport.report(b'{"run": "r"}')
+        told = transport.report(b'{"run": "r"}', 6)
     assert told == Receipt(accepted=3, duplicates=2, conflicts=1)
     first, headers, body = split(server.received[0])
     assert first == b"POST /base/api/v1/partials HTTP/1.1"
@@ -78,7 +79,7 @@ def test_transport_keeps_its_connection() -> None:
     """Reports follow one another on one connection."""
     with serving(http(200, RECEIPT)) as (transport, server):
         for _ in range(3):
-            transport.report(b"{}")
+            transport.report(b"{}", 6)
     assert (len(server.received), server.visits) == (3, 1)
 
 
@@ -95,7 +96,7 @@ def test_transport_notices_a_connection_that_was_closed_meanwhile() -> None:
     with Unruly(behave) as server:
         transport = HttpTransport(server.url)
         for _ in range(3):
-            transport.report(b"{}")
+            transport.report(b"{}", 6)
             assert closed.wait(5.0)
             closed.clear()
         transport.close()
@@ -106,8 +107,8 @@ def test_transport_compresses_large_reports_to_the_same_bytes() -> None:
     """A large body is gzipped, and sending it again gives the same bytes."""
     body = json.dumps({"run": "r" * 10_000}).encode()
     with serving(http(200, RECEIPT)) as (transport, server):
-        transport.report(body)
-        transport.report(body)
+        transport.report(body, 6)
+        transport.report(body, 6)
     assert server.received[0] == server.received[1]
     _, headers, sent = split(server.received[0])
     assert headers["Content-Encoding"] == "gzip"
@@ -132,11 +133,20 @@ def test_transport_sends_digits_as_they_are() -> None:
 )
 def test_transport_percent_encodes_names_in_paths(run: str, path: bytes) -> None:
     """Any allowed name reaches the aggregator as one segment of the path."""
-    with serving(http(200, {})) as (transport, server):
+    with serving(http(200, FINISHED | {"run": run})) as (transport, server):
         transport.finish("p", run, 4)
     first, _, body = split(server.received[0])
     assert first.split()[1] == b"/base/api/v1/projects/p/runs/" + path + b"/finish"
     assert json.loads(body) == {"attempt": 4}
+
+
+@pytest.mark.parametrize(
+    "told", [b"<html>log in</html>", {}, [1], FINISHED | {"run": "other"}, {"finished": True}]
+)
+def test_transport_takes_no_word_of_a_finish_from_what_is_no_aggregator(told: object) -> None:
+    """An attempt is finished where the answer says so of this one."""
+    with serving(http(200, told)) as (transport, _), pytest.raises(Unreachable, match="no aggreg"):
+        transport.finish("p", "r", 4)
 
 
 def test_transport_reads_what_a_query_asks_for() -> None:
@@ -157,6 +167,11 @@ def test_transport_reads_what_a_query_asks_for() -> None:
         http(200, [1]),
         http(200, {"accepted": 1}),
         http(200, RECEIPT | {"conflicts": "0"}),
+        http(200, RECEIPT | {"conflicts": True}),
+        http(200, RECEIPT | {"accepted": 4}),
+        http(200, RECEIPT | {"duplicates": 0}),
+        http(200, RECEIPT | {"accepted": 6, "duplicates": -1}),
+        http(200, dict.fromkeys(RECEIPT, 0)),
         http(200, b"[" * 60_000),
         http(200, b" " * (MOST_RECEIPT + 1)),
         http(302, b"", "Location: http://elsewhere"),
@@ -166,7 +181,7 @@ def test_transport_reads_what_a_query_asks_for() -> None:
 def test_transport_takes_no_receipt_from_what_is_no_aggregator(told: bytes) -> None:
     """An answer that is none is as good as no answer: it is asked again."""
     with serving(told) as (transport, _), pytest.raises(Unreachable, match="no aggregator"):
-        transport.report(b"{}")
+        transport.report(b"{}", 6)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +210,7 @@ def test_transport_translates_every_failure_of_the_network(
     with Unruly(behave) as server:
         transport = HttpTransport(server.url, timeout=0.1)
         with pytest.raises(Unreachable, match=words):
-            transport.report(b"{}")
+            transport.report(b"{}", 6)
         transport.close()
 
 
@@ -205,7 +220,7 @@ def test_transport_outlives_nonsense(seed: int) -> None:
     with Unruly(unruly.nonsense(seed)) as server:
         transport = HttpTransport(server.url, timeout=0.5)
         with contextlib.suppress(RankfoldError):
-            transport.report(b"{}")
+            transport.report(b"{}", 6)
         transport.close()
     assert len(server.received) == 1
 
@@ -216,7 +231,7 @@ def test_transport_pauses_while_it_reads() -> None:
     with Unruly(answering(http(200, b" " * MOST_RECEIPT))) as server:
         transport = HttpTransport(server.url, pause=lambda: pauses.append(None))
         with pytest.raises(Unreachable):
-            transport.report(b"{}")
+            transport.report(b"{}", 6)
         transport.close()
     assert len(pauses) >= MOST_RECEIPT // READ_BYTES
 
@@ -226,7 +241,7 @@ def test_transport_says_that_nobody_is_there() -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
     with pytest.raises(Unreachable, match=f"http://127.0.0.1:{port}: ConnectionRefusedError"):
-        HttpTransport(f"http://127.0.0.1:{port}").report(b"{}")
+        HttpTransport(f"http://127.0.0.1:{port}").report(b"{}", 6)
 
 
 @pytest.fixture
@@ -248,7 +263,7 @@ def test_transport_takes_no_proxy_to_this_machine(
         no_proxies.setenv("no_proxy", "inside")
         transport = HttpTransport(f"http://{host}:9", timeout=0.2)
         with pytest.raises(Unreachable, match=re.escape(f"http://{host}:9: ")):
-            transport.report(b"{}")
+            transport.report(b"{}", 6)
     assert proxy.visits == 0
 
 
@@ -266,7 +281,7 @@ def test_transport_goes_by_the_environments_proxy(
     with Unruly(answering(http(200, RECEIPT))) as proxy:
         no_proxies.setenv(variable, proxy.url.replace("http://", "http://me:p%40ss@"))
         transport = HttpTransport(url)
-        assert transport.report(b"{}").accepted == 3
+        assert transport.report(b"{}", 6).accepted == 3
         transport.close()
     first, headers, _ = split(proxy.received[0])
     assert first.split()[1].decode() == seen
@@ -280,7 +295,7 @@ def test_transport_tunnels_to_https(no_proxies: pytest.MonkeyPatch) -> None:
         no_proxies.setenv("https_proxy", proxy.url)
         transport = HttpTransport("https://aggregator")
         with pytest.raises(Unreachable, match=r"https://aggregator: OSError: Tunnel .* 403"):
-            transport.report(b"{}")
+            transport.report(b"{}", 6)
     assert proxy.received[0].startswith(b"CONNECT aggregator:443 HTTP/1.")
 
 
@@ -315,7 +330,7 @@ def test_transport_errors_name_the_address_without_its_password(status: int) -> 
         address = server.url.replace("http://", "http://me:secret@") + "/base/"
         transport = HttpTransport(address)
         with pytest.raises(RankfoldError) as caught:
-            transport.report(b"{}")
+            transport.report(b"{}", 6)
         transport.close()
     assert str(caught.value).startswith(f"{server.url}/base: ")
     assert "secret" not in str(caught.value)
