@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from rankfold_client import bits
+from rankfold_client.seconds import to_seconds
 from rankfold_client.stats import Mismatch, Stats
 
 # As `enum kind` of kernel.c numbers them; 0 is no array at all.
@@ -220,9 +221,13 @@ def warm_up(timeout: float = 60.0) -> bool:
 
     Returns:
         Whether comparisons on the CPU are compiled from now on.
+
+    Raises:
+        ValueError: the timeout is NaN or negative.
     """
+    seconds = to_seconds("timeout", timeout)
     prepare()
-    return _preparation.wait(timeout)
+    return _preparation.wait(seconds)
 
 
 def kernel(dtype: torch.dtype) -> Kernel | None:

@@ -22,6 +22,7 @@ from rankfold_client.outbox import Outbox
 from rankfold_client.pending import Pending
 from rankfold_client.reading import Folded, Reader
 from rankfold_client.recorder import Recorder
+from rankfold_client.seconds import to_seconds
 from rankfold_client.shards import Shard
 from rankfold_client.spool.opening import open_writer
 from rankfold_client.transport import DEFAULT_URL, HttpTransport, Transport
@@ -65,12 +66,12 @@ class Reporter(Recorder):
         spool: a directory on a local disk; RANKFOLD_SPOOL_DIR, else none, as "" says too.
         spool_bytes: how much of the disk this rank may take; beyond, the newest is dropped and
             counted; RANKFOLD_SPOOL_BYTES, else 256 MiB.
-        timeout: seconds for connecting to the aggregator and for each wait for its answer.
+        timeout: seconds for connecting to the aggregator and for each wait for its answer; above 0.
         transport: stands in for HTTP.
 
     Raises:
-        ValueError: a name, the address, the identity or a bound cannot be right, or launchers
-            contradict each other.
+        ValueError: a name, the address, the identity, a bound or the timeout cannot be right, or
+            launchers contradict each other.
     """
 
     def __init__(
@@ -133,6 +134,9 @@ class Reporter(Recorder):
 
         Returns:
             Whether it is in use; False where there is no compiler, or not in time.
+
+        Raises:
+            ValueError: the timeout is NaN or negative.
         """
         return warm_up(timeout)
 
@@ -141,8 +145,12 @@ class Reporter(Recorder):
 
         Returns:
             How many items are not delivered: 0 is all of them.
+
+        Raises:
+            ValueError: the timeout is NaN or negative.
         """
-        return self._delivery.flush(timeout) if self._delivery else 0
+        seconds = to_seconds("timeout", timeout)
+        return self._delivery.flush(seconds) if self._delivery else 0
 
     def folded(
         self, iteration: int, timeout: float = 30.0, *, keys: Sequence[str] | None = None
@@ -154,11 +162,12 @@ class Reporter(Recorder):
 
         Args:
             iteration: one that this rank has ended.
-            timeout: seconds to wait at most.
+            timeout: seconds to wait at most; infinity is as long as it takes.
             keys: only these; None is all.
 
         Raises:
-            ValueError: this rank has not ended the iteration, so that it would wait for itself.
+            ValueError: this rank has not ended the iteration, so that it would wait for itself;
+                or the timeout is NaN or negative.
             TimeoutError: it was not complete in time, or nothing answered.
             RankfoldError: the aggregator refuses; reading needs a token with the scope read.
         """
@@ -184,7 +193,7 @@ class Reporter(Recorder):
 
         Args:
             iteration: one that this rank has ended.
-            timeout: seconds to wait at most.
+            timeout: seconds to wait at most; infinity is as long as it takes.
             series: only these; None is all.
             first: the first iteration that is judged; None is the run's.
             max_mismatch_count: fail where a series has more mismatches; None is 0.
@@ -193,7 +202,8 @@ class Reporter(Recorder):
             allow_absent: an iteration that no rank reported a series for is no gap.
 
         Raises:
-            ValueError: this rank has not ended the iteration, so that it would wait for itself.
+            ValueError: this rank has not ended the iteration, so that it would wait for itself;
+                or the timeout is NaN or negative.
             TimeoutError: nothing answered in time, or it does not know the iteration yet.
             RankfoldError: the aggregator refuses; reading needs a token with the scope read.
         """
@@ -219,12 +229,16 @@ class Reporter(Recorder):
         Returns:
             How many items could not be delivered: 0 is all of them. With a spool they are kept,
             and what dead processes of this rank left counts too.
+
+        Raises:
+            ValueError: the timeout is NaN or negative; nothing is closed then.
         """
+        seconds = to_seconds("timeout", timeout)
         self._closed = True
         if self._delivery is None:
             return 0
         atexit.unregister(self._at_exit)
-        return self._delivery.close(timeout, finish=self._rank == 0 if finish is None else finish)
+        return self._delivery.close(seconds, finish=self._rank == 0 if finish is None else finish)
 
     def __enter__(self) -> Self:
         return self
@@ -257,12 +271,13 @@ class Reporter(Recorder):
 
     def _before_reading(self, iteration: int, timeout: float) -> float:
         """Deliver what the question is about, and return until when to wait for an answer."""
-        deadline = time.monotonic() + timeout
+        seconds = to_seconds("timeout", timeout)
+        deadline = time.monotonic() + seconds
         if to_index("iteration", iteration) >= self._iteration:
             raise ValueError(
                 f"iteration {iteration} is not over on this rank: call end_iteration() before"
             )
-        self.flush(timeout)
+        self.flush(seconds)
         return deadline
 
     def _at_exit(self) -> None:

@@ -29,6 +29,7 @@ from rankfold.errors import (
 from rankfold.wire import API_VERSION, REPORT_PATH, UNSERVED, Receipt
 from rankfold_client.exchange import Answer, Exchange
 from rankfold_client.report import printable
+from rankfold_client.seconds import to_seconds
 
 DEFAULT_URL = "http://127.0.0.1:9814"
 # Below, a report is one packet or a few, and compressing saves less than it costs.
@@ -38,6 +39,8 @@ GZIP_FROM, GZIP_LEVEL = 4096, 1
 SAMPLE, SHRINKS = 2048, 4
 MOST_RECEIPT = 64 << 10
 MOST_READ = 16 << 20
+# Sockets count their waits in milliseconds, up to 2^31.
+MOST_TIMEOUT = 2e6
 # A server that names a time beyond this is asked again all the same.
 MOST_RETRY_AFTER = 600.0
 
@@ -91,7 +94,8 @@ class HttpTransport:
         pause: is called now and then while an answer is read, see `Exchange`.
 
     Raises:
-        ValueError: the address is no http or https URL, or the token fits no header.
+        ValueError: the address is no http or https URL, the token fits no header, or the timeout
+            is none.
     """
 
     def __init__(
@@ -103,8 +107,11 @@ class HttpTransport:
         wall: Callable[[], float] = time.time,
         pause: Callable[[], None] = lambda: None,
     ) -> None:
-        self._url, self._timeout, self._wall = url, timeout, wall
-        self._exchange = Exchange(url, timeout, pause=pause)
+        seconds = min(to_seconds("timeout", timeout), MOST_TIMEOUT)
+        if not seconds:
+            raise ValueError("timeout must be above 0: nothing answers in no time")
+        self._url, self._timeout, self._wall = url, seconds, wall
+        self._exchange = Exchange(url, seconds, pause=pause)
         self._headers = {}
         token = (token or "").strip()
         if not token.isascii() or any(not " " < char < "\x7f" for char in token):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from pathlib import Path
@@ -52,6 +53,16 @@ def test_rank_waits_for_the_others(server: Server, run: str) -> None:
     assert second.wait_gate(0, SOON, max_mismatch_count=1)["gate"] == "pass"
     late.join()
     close(reporters)
+
+
+def test_rank_may_wait_for_as_long_as_it_takes(server: Server, run: str) -> None:
+    """Infinity is a time like others, of each wait."""
+    with rf.Reporter(run, url=server.url, rank=0, world_size=1, timeout=math.inf) as reporter:
+        report(reporter)
+        assert reporter.folded(0, math.inf)["keys"]["s_valid_count"] == 4
+        assert reporter.wait_gate(0, math.inf)["gate"] == "pass"
+        assert reporter.flush(math.inf) == 0
+        assert reporter.close(math.inf) == 0
 
 
 def test_verdict_on_what_is_missing_is_incomplete(server: Server, run: str) -> None:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from rankfold_client.seconds import to_seconds
 from rankfold_client.spool.flush import USAGE, flush
 from rankfold_client.spool.names import segments_in
 from rankfold_client.transport import DEFAULT_URL, HttpTransport
@@ -34,10 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         say(f"rankfold spool: {args.folder}: {error.strerror}", file=sys.stderr)
         return USAGE
     try:
+        patience = to_seconds("--timeout", args.timeout)
         transport = HttpTransport(args.url, os.environ.get("RANKFOLD_TOKEN"))
         if not found:
             say(f"there is no spool in {args.folder}, or nothing is left in it")
-        return flush(args.folder.absolute(), transport, args.timeout, say, time.monotonic)
+        return flush(args.folder.absolute(), transport, patience, say, time.monotonic)
     except ValueError as error:
         print(f"rankfold spool: {error}", file=sys.stderr)  # noqa: T201
         return USAGE

@@ -315,6 +315,30 @@ def test_reporter_close_counts_what_was_given_up() -> None:
     assert transport.finished == []
 
 
+@pytest.mark.parametrize("timeout", [math.nan, -1.0, -math.inf, None, "1", True, 1 + 1j, 10**400])
+def test_reporter_refuses_a_time_that_never_comes(timeout: Any) -> None:
+    """A wait against NaN would never end; nothing is closed by a call that is refused."""
+    open_, words = reporter(FakeTransport()), "timeout must be a number of seconds"
+    open_.end_iteration()
+    for call in (open_.flush, open_.close, open_.warm_up, rf.warm_up):
+        with pytest.raises(ValueError, match=words):
+            call(timeout)
+    for read in (open_.folded, open_.wait_gate):
+        with pytest.raises(ValueError, match=words):
+            read(0, timeout)
+    with pytest.raises(ValueError, match=words):
+        rf.Reporter("r", timeout=timeout)
+    open_.end_iteration()
+    assert open_.flush() == 0
+    assert open_.close(math.inf) == 0
+
+
+def test_reporter_refuses_to_wait_no_time_for_an_answer() -> None:
+    """Otherwise no report would ever be delivered."""
+    with pytest.raises(ValueError, match="timeout must be above 0"):
+        rf.Reporter("r", timeout=0)
+
+
 def test_reporter_refuses_to_report_once_closed() -> None:
     """After close every report is a RuntimeError that says which reporter it is."""
     open_ = reporter(FakeTransport())

@@ -99,7 +99,9 @@ def test_flush_command_needs_a_directory_and_an_address(
     """Wrong usage is one line and exit 2; an empty spool is no error."""
     assert main(["flush", str(tmp_path / "none")]) == 2
     assert main(["flush", str(tmp_path), "--url", "nonsense"]) == 2
-    assert capsys.readouterr().err.count("rankfold spool: ") == 2
+    for timeout in ("nan", "-1"):
+        assert main(["flush", str(tmp_path), f"--timeout={timeout}"]) == 2
+    assert capsys.readouterr().err.count("rankfold spool: ") == 4
     assert main(["flush", str(tmp_path)]) == 0
     assert capsys.readouterr().out == (
         f"there is no spool in {tmp_path}, or nothing is left in it\n"
