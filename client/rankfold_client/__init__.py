@@ -1,5 +1,6 @@
 """The trainer's side of Rankfold: compare tensors exactly and report what was found."""
 
+from rankfold.errors import RankfoldError
 from rankfold.partial import Partial, Worst
 
 # What needs no torch, such as flushing a spool, works where there is none.
@@ -12,7 +13,7 @@ except ModuleNotFoundError as error:
     if error.name != "torch":
         raise
 
-__all__ = ["Partial", "Reporter", "Shard", "Worst", "compare", "warm_up"]
+__all__ = ["Partial", "RankfoldError", "Reporter", "Shard", "Worst", "compare", "warm_up"]
 
 
 def __getattr__(name: str) -> object:

@@ -371,5 +371,8 @@ def test_reporter_drops_the_newest_when_nothing_gets_through() -> None:
 
 def test_package_exports_exactly_its_interface() -> None:
     """The names that callers may rely on."""
-    assert rf.__all__ == ["Partial", "Reporter", "Shard", "Worst", "compare", "warm_up"]
+    assert rf.__all__ == [
+        *("Partial", "RankfoldError", "Reporter", "Shard", "Worst"),
+        *("compare", "warm_up"),
+    ]
     assert all(hasattr(rf, name) for name in rf.__all__)
