@@ -21,6 +21,8 @@ FIRST_POLL = 0.05
 MOST_POLL = 1.0
 # However little time is left, a question may take as long as an answer does in good health.
 LEAST_WITHIN = 0.5
+# How many ranks, and of microbatches and series, an error names.
+MOST_NAMED = 10
 _WORDS = frozenset({"NaN", "Infinity", "-Infinity"})
 
 Answer = dict[str, Any]
@@ -72,7 +74,7 @@ class Reader:
             keys: only these; None is all.
 
         Raises:
-            TimeoutError: it was not complete in time, or nothing answered.
+            TimeoutError: it was not complete in time, and what it lacks; or nothing answered.
             RankfoldError: the aggregator refuses to say.
         """
         query: Query = {"from": iteration, "to": iteration, "key": keys}
@@ -80,7 +82,7 @@ class Reader:
             "iterations", query, deadline, lambda page: bool(_complete(page, iteration))
         )
         if not (item := _complete(page, iteration)):
-            raise TimeoutError(f"iteration {iteration} is not complete: {_state(page)}")
+            raise TimeoutError(f"iteration {iteration} is not complete: {self._lack(iteration)}")
         numbers = {name: float(v) if v in _WORDS else v for name, v in item["keys"].items()}
         return {"iteration": iteration, "complete": True, "keys": numbers}
 
@@ -100,15 +102,16 @@ class Reader:
         """
         # More positions can bring a mean down, and nothing else that fails.
         mends = policy.get("max_diff_mean") is not None
+        may_lack = policy.get("allow_absent") is not None
 
         def is_final(answer: Answer) -> bool:
             if answer["gate"] == "invalid" or (answer["gate"] == "fail" and not mends):
                 return True
-            return _is_whole(answer, iteration)
+            return _is_whole(answer, iteration, may_lack)
 
         answer = self._wait("gate", {**policy, "to": iteration}, deadline, is_final)
-        if answer["gate"] == "pass" and not _is_whole(answer, iteration):
-            raise TimeoutError(f"iteration {iteration} has not been reported by any rank yet")
+        if answer["gate"] == "pass" and not _is_whole(answer, iteration, may_lack):
+            raise TimeoutError(f"iteration {iteration} is not complete: {self._lack(iteration)}")
         return cast("GateAnswer", answer)
 
     def _wait(
@@ -138,6 +141,16 @@ class Reader:
             raise TimeoutError(f"there is no answer: {answer}") from answer
         return answer
 
+    def _lack(self, iteration: int) -> str:
+        """Return what an iteration lacks, in words, as the verdict on it alone names it."""
+        path = run_path(*self._names, "gate")
+        try:
+            verdict = self._ask(path, {"from": iteration, "to": iteration}, LEAST_WITHIN)
+            told = _lacking(cast("GateAnswer", verdict))
+        except (RankfoldError, LookupError, TypeError, AttributeError, ValueError):
+            told = ""
+        return told or "a rank or a microbatch is missing"
+
     def _ask(self, path: str, query: Query, within: float) -> Answer:
         try:
             answer = self._transport.read(path, query, within)
@@ -156,11 +169,36 @@ def _complete(page: Answer, iteration: int) -> Answer | None:
     return None
 
 
-def _state(page: Answer) -> str:
-    return "a rank or a microbatch is missing" if page["items"] else "no rank has reported it"
+def _lacking(verdict: GateAnswer) -> str:
+    """Return what the verdict on one iteration misses; nothing where that came meanwhile."""
+    if verdict["iterations"]["last"] is None:
+        return f"0 of {verdict['ranks']['expected']} ranks have reported it"
+    ranks: dict[str, list[int]] = {}
+    for owed in verdict["missing"]:
+        what = "the end of it"
+        if owed["series"] is not None:
+            what = f"{_some('microbatch', 'es', owed['microbatches'])} of {owed['series']!r}"
+        ranks.setdefault(what, []).append(owed["rank"])
+    told = [f"{what} from {_some('rank', 's', of)}" for what, of in ranks.items()]
+    more = ["more"] * (len(told) > MOST_NAMED)
+    return f"it lacks {'; '.join(told[:MOST_NAMED] + more)}" if told else ""
 
 
-def _is_whole(answer: Answer, iteration: int) -> bool:
-    """Say whether every iteration up to this one, and this one too, is there in full."""
+def _some(word: str, ending: str, numbers: list[int]) -> str:
+    """Return the first of some numbers after the word for them."""
+    named = ", ".join(f"{number:d}" for number in numbers[:MOST_NAMED])
+    more = " and more" if len(numbers) > MOST_NAMED else ""
+    return f"{word}{ending if len(numbers) > 1 else ''} {named}{more}"
+
+
+def _is_whole(answer: Answer, iteration: int, may_lack: bool) -> bool:
+    """Say whether every iteration up to this one, and this one too, is there in full.
+
+    Args:
+        answer: the verdict.
+        iteration: the last one.
+        may_lack: whether one is in full too that no rank reported a series for.
+    """
     seen = answer["iterations"]
-    return seen["last"] == iteration and not seen["incomplete_count"] and not seen["absent_count"]
+    absent = 0 if may_lack else seen["absent_count"]
+    return seen["last"] == iteration and not seen["incomplete_count"] and not absent

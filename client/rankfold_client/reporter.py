@@ -168,7 +168,8 @@ class Reporter(Recorder):
         Raises:
             ValueError: this rank has not ended the iteration, so that it would wait for itself;
                 or the timeout is NaN or negative.
-            TimeoutError: it was not complete in time, or nothing answered.
+            TimeoutError: it was not complete in time, which says which ranks and microbatches are
+                missing; or nothing answered.
             RankfoldError: the aggregator refuses; reading needs a token with the scope read.
         """
         deadline = self._before_reading(iteration, timeout)

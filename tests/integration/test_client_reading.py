@@ -37,7 +37,7 @@ def close(reporters: list[rf.Reporter]) -> None:
 
 
 def test_rank_waits_for_the_others(server: Server, run: str) -> None:
-    """Totals and verdict of an iteration come as soon as the slowest rank has reported it."""
+    """Totals and verdict of an iteration come as soon as the slowest rank have reported it."""
     first, second = reporters = ranks(server, run)
     report(first)
     late = threading.Timer(0.3, report, (second, WRONG))
@@ -71,10 +71,34 @@ def test_verdict_on_what_is_missing_is_incomplete(server: Server, run: str) -> N
     report(first)
     verdict = first.wait_gate(0, NOW)
     assert (verdict["gate"], verdict["ranks"]["missing"]) == ("incomplete", [1])
-    with pytest.raises(TimeoutError, match="iteration 0 is not complete: a rank or a microbatch"):
+    with pytest.raises(TimeoutError, match=r"is not complete: it lacks the end of it from rank 1$"):
         first.folded(0, NOW)
     report(second)
     assert first.wait_gate(0, SOON)["gate"] == "pass"
+    close(reporters)
+
+
+def test_timeout_says_what_is_missing(server: Server, run: str) -> None:
+    """Which ranks have not ended an iteration, and which microbatches are not there."""
+    reporters = ranks(server, run, 14)
+    for rank, reporter in enumerate(reporters[:3]):
+        reporter.partial(SERIES, CLEAN)
+        if rank:
+            reporter.partial("t", CLEAN)
+        reporter.end_iteration(1 + rank)
+        reporter.flush(SOON)
+    with pytest.raises(TimeoutError) as caught:
+        reporters[0].folded(0, NOW)
+    assert str(caught.value) == (
+        "iteration 0 is not complete: it lacks microbatch 0 of 't' from rank 0; microbatch 1 of "
+        "'s' from rank 1; microbatch 1 of 't' from rank 1; microbatches 1, 2 of 's' from rank 2; "
+        "microbatches 1, 2 of 't' from rank 2; the end of it from ranks 3, 4, 5, 6, 7, 8, 9, 10, "
+        "11, 12 and more"
+    )
+    with rf.Reporter(run, url=server.url, rank=0, iteration=9, reports=False) as silent:
+        silent.end_iteration()
+        with pytest.raises(TimeoutError, match="9 is not complete: 0 of 14 ranks have reported"):
+            silent.folded(9, NOW)
     close(reporters)
 
 
@@ -101,6 +125,23 @@ def test_verdict_is_about_the_iterations_up_to_one(server: Server, run: str) -> 
     close(reporters)
 
 
+def test_verdict_allows_for_a_series_that_is_not_measured_each_time(
+    server: Server, run: str
+) -> None:
+    """An iteration without a series is a gap unless the caller says that it is none."""
+    (reporter,) = reporters = ranks(server, run, 1)
+    report(reporter)
+    reporter.end_iteration(1)
+    for _ in range(2):
+        assert reporter.wait_gate(1, SOON, allow_absent=True)["gate"] == "pass"
+        assert reporter.wait_gate(1, NOW)["gate"] == "incomplete"
+    silent = rf.Reporter(run, url=server.url, rank=0, world_size=1, iteration=5, reports=False)
+    silent.end_iteration()
+    with pytest.raises(TimeoutError, match="iteration 5 is not complete: 0 of 1 ranks have rep"):
+        silent.wait_gate(5, NOW, allow_absent=True)
+    close(reporters)
+
+
 def test_rank_does_not_wait_for_itself(server: Server, run: str) -> None:
     """An iteration that this rank has not ended would never be complete."""
     (reporter,) = reporters = ranks(server, run, 1)
@@ -117,7 +158,7 @@ def test_copy_that_reports_nothing_reads_what_the_other_reported(server: Server,
         report(silent, WRONG)
         with pytest.raises(ValueError, match="series"):
             silent.partial("", CLEAN)
-        with pytest.raises(TimeoutError, match=r"there is no answer: .*|not been reported"):
+        with pytest.raises(TimeoutError, match=r"there is no answer: .*|has reported it"):
             silent.wait_gate(0, NOW)
         report(reporter)
         assert silent.wait_gate(0, SOON)["gate"] == "pass"
@@ -149,8 +190,11 @@ def test_reading_needs_a_token_that_may_read(tmp_path: Path, run: str) -> None:
             reporter = rf.Reporter(run, url=server.url, token=token, iteration=iteration)
             report(reporter)
             if iteration == 0:
-                with pytest.raises(Forbidden, match="reading needs a token with the scope read"):
+                with pytest.raises(
+                    rf.RankfoldError, match="a token with the scope read"
+                ) as refused:
                     reporter.folded(0, SOON)
+                assert isinstance(refused.value, Forbidden)
             else:
                 assert reporter.folded(1, SOON)["keys"]["s_valid_count"] == 4
             close([reporter])

@@ -53,3 +53,26 @@ def test_what_is_no_answer_is_no_error_of_ours(answer: dict[str, Any]) -> None:
         reader(answer).folded(0, 0.0, None)
     with pytest.raises(TimeoutError, match="what answered is no aggregator"):
         reader(answer).gate(0, 0.0, {})
+
+
+NOT_COMPLETE = {"iteration": 0, "complete": False, "keys": {}}
+OWED = {"iteration": 0, "attempt": 0, "rank": 1, "series": None, "microbatches": []}
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words"),
+    [
+        ({}, "a rank or a microbatch is missing"),
+        ({"missing": None}, "a rank or a microbatch is missing"),
+        ({"missing": [OWED | {"rank": "\x1b"}]}, "a rank or a microbatch is missing"),
+        ({"missing": []}, "a rank or a microbatch is missing"),
+        ({"missing": [OWED]}, "it lacks the end of it from rank 1"),
+    ],
+)
+def test_timeout_says_what_is_missing_where_that_is_told(
+    verdict: dict[str, Any], words: str
+) -> None:
+    """What is no verdict adds nothing, and what came meanwhile is not missing."""
+    answer = {"items": [NOT_COMPLETE], "iterations": {"last": 0}} | verdict
+    with pytest.raises(TimeoutError, match=f"iteration 0 is not complete: {words}$"):
+        reader(answer).folded(0, 0.0, None)
