@@ -64,7 +64,8 @@ def compare(
             or nested with layout torch.jagged and two dimensions.
         b: the rollout's values: of the same shape and on the same device.
         mask: bool, or integers or floats that are all 0 or 1, of the same shape and on the same
-            device; positions where it is 0 are left out. None counts every position.
+            device; positions where it is 0 are left out. Weights are refused: give
+            `weights != 0`. None counts every position.
         token_ids: integers of the same shape, from which the worst position's is taken.
         sample_ids: a sequence of one name for each row, from which the worst position's is taken.
 

@@ -59,7 +59,8 @@ class Reporter(Recorder):
         attempt: which launch of the run this is, as the launcher says. A job that is started
             again by hand under the same run must pass the next one here or in RANKFOLD_ATTEMPT.
         iteration: the first one; with another attempt, the one that its checkpoint goes on with.
-        meta: up to 64 short strings that describe the attempt.
+        meta: up to 64 short strings that describe the attempt, not the rank: of each name the value
+            that arrives first, from any rank, stays for all of them.
         max_queue: how many items may wait in memory. Without a spool the newest is dropped
             beyond that and counted, and the run's gate says incomplete.
         max_queue_bytes: roughly how much memory they may take.

@@ -203,3 +203,13 @@ def test_receipts_add_up_to_what_was_sent(server: Server, run: str) -> None:
     for _ in range(2):
         transport.finish("default", run, 0)
     transport.close()
+
+
+def test_meta_is_one_for_all_ranks_of_an_attempt(server: Server, run: str) -> None:
+    """Of each name the first value stays; a name for each rank keeps them apart."""
+    for rank in (0, 1):
+        meta = {"dtype": f"of rank {rank}", f"host/{rank}": f"node-{rank}"}
+        with rf.Reporter(run, url=server.url, rank=rank, world_size=2, meta=meta) as reporter:
+            assert reporter.flush(30.0) == 0
+    (attempt,) = server.get(run, "")["attempts"]
+    assert attempt["meta"] == {"dtype": "of rank 0", "host/0": "node-0", "host/1": "node-1"}
