@@ -82,6 +82,8 @@ def _checked_worst(worst: Worst) -> Worst:
 
 def checked_meta(meta: Mapping[str, str] | None) -> dict[str, str]:
     """Return the strings that describe an attempt, if they can be reported."""
+    if not isinstance(meta, Mapping | None):
+        raise ValueError(f"meta must be strings by name, not {meta!r}")
     told = {str(name): str(text) for name, text in (meta or {}).items()}
     if len(told) > MAX_META:
         raise ValueError(f"meta must have at most {MAX_META} members, not {len(told)}")
@@ -99,6 +101,20 @@ def check_name(what: str, name: object, *, in_path: bool = False) -> None:
     fault = name_fault(name, in_path=in_path) if isinstance(name, str) else "must be a string"
     if fault:
         raise ValueError(f"{what} {name!r} {fault}")
+
+
+def check_text(what: str, value: object) -> None:
+    """Refuse what is neither a string nor left out."""
+    if not isinstance(value, str | None):
+        raise ValueError(f"{what} must be a string, not {type(value).__name__}")
+
+
+def to_bound(what: str, value: SupportsIndex) -> int:
+    """Return how many there may be of something: at least one."""
+    number = _index(value)
+    if number is None or number < 1:
+        raise ValueError(f"{what} must be an integer from 1, not {value!r}")
+    return number
 
 
 def to_index(what: str, value: SupportsIndex) -> int:

@@ -54,6 +54,8 @@ def identify(
     Raises:
         ValueError: a number is none, is negative, or two contradict each other.
     """
+    if not isinstance(shard, Shard | None):
+        raise ValueError(f"shard must be a Shard, not {type(shard).__name__}")
     if rank is None or world_size is None:
         rank, world_size = _placed(environment, rank, world_size, shard)
     if attempt is None:

@@ -139,10 +139,10 @@ class Recorder(ABC):
         """
         self._check_open()
         check_name("key", key)
-        if rule is not None and rule not in SCALAR_RULES:
+        told = None if rule is None else str(rule)
+        if told is not None and told not in SCALAR_RULES:
             raise ValueError(f"rule must be one of {', '.join(sorted(SCALAR_RULES))}, not {rule!r}")
         number, weighs = to_number(value), to_integer("weight", weight, MAX_COUNT)
-        told = None if rule is None else str(rule)
         place = self._place(self._key_counts, key, iteration, microbatch)
         self._put(scalar_item(key, *place, number, weighs, told, bool(global_)))
 

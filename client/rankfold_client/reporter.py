@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Self
 from rankfold.answers import GateAnswer
 from rankfold.partial import Partial
 from rankfold_client.breath import Breath
-from rankfold_client.checks import check_name, checked_meta, to_index
+from rankfold_client.checks import check_name, check_text, checked_meta, to_bound, to_index
 from rankfold_client.compiled import prepare, warm_up
 from rankfold_client.delivery import Delivery
 from rankfold_client.identity import identify
@@ -100,6 +100,10 @@ class Reporter(Recorder):
         if project is None:
             project = os.environ.get("RANKFOLD_PROJECT") or "default"
         check_name("project", project, in_path=True)
+        check_text("url", url)
+        check_text("token", token)
+        most = to_bound("max_queue", max_queue)
+        most_bytes = to_bound("max_queue_bytes", max_queue_bytes)
         who = identify(os.environ, rank=rank, world_size=world_size, attempt=attempt, shard=shard)
         header: dict[str, Any] = {"project": project, "run": run}
         header |= {"attempt": who.attempt, "rank": who.rank}
@@ -117,8 +121,8 @@ class Reporter(Recorder):
         self._delivery: Delivery | None = None
         if reports:
             writer = open_writer(os.environ, spool, spool_bytes, own)
-            outbox = Outbox(max_queue, max_queue_bytes, time.monotonic, own, writer)
-            self._delivery = Delivery(self._name, outbox, transport, writer, max_queue)
+            outbox = Outbox(most, most_bytes, time.monotonic, own, writer)
+            self._delivery = Delivery(self._name, outbox, transport, writer, most)
             self._delivery.start()
             atexit.register(self._at_exit)
         prepare()

@@ -222,6 +222,7 @@ def test_reporter_scalars_do_not_count_as_microbatches_of_a_commit() -> None:
         (lambda r: r.scalar("k", 1.0, weight=-1), "weight must be an integer"),
         (lambda r: r.scalar("k", 1.0, weight=0.5), "weight must be an integer"),
         (lambda r: r.scalar("k", 1.0, rule="median"), "rule must be one of last, max, mean"),
+        (lambda r: r.scalar("k", 1.0, rule=["mean"]), "rule must be one of last, max, mean"),
         (lambda r: (r.partial("s", CLEAN, microbatch=4), r.end_iteration(2)), "had 5 micro"),
     ],
 )
@@ -244,6 +245,13 @@ def test_reporter_refuses_what_can_never_be_reported(
         ({"run": "r", "meta": {"x": "y\n"}}, "meta 'x'"),
         ({"run": "r", "meta": {"": "y"}}, "meta's name"),
         ({"run": "r", "meta": {str(n): "y" for n in range(65)}}, "at most 64"),
+        ({"run": "r", "meta": ["x"]}, "meta must be strings by name"),
+        ({"run": "r", "url": 5}, "url must be a string, not int"),
+        ({"run": "r", "token": b"x"}, "token must be a string, not bytes"),
+        ({"run": "r", "shard": (0, 1)}, "shard must be a Shard, not tuple"),
+        ({"run": "r", "max_queue": 0}, "max_queue must be an integer from 1, not 0"),
+        ({"run": "r", "max_queue": math.inf}, "max_queue must be an integer from 1"),
+        ({"run": "r", "max_queue_bytes": math.nan}, "max_queue_bytes must be an integer from 1"),
     ],
 )
 def test_reporter_refuses_to_start_as_nobody(given: dict[str, Any], words: str) -> None:
