@@ -31,13 +31,18 @@ class Complaints:
         self._counts[what] += number
         self._reasons[what] = why
 
-    def speak(self, waiting: int) -> None:
+    def speak(self, waiting: int, *, last: bool = False) -> None:
         """Write what was noted since the last line, unless that was less than a minute ago.
 
         Args:
             waiting: how many items are not delivered yet.
+            last: nobody will ask again, so it is written now; but not tries that failed before
+                all was delivered.
         """
-        if not self._counts or self._clock() < self._next:
+        due = self._clock() >= self._next
+        if last:
+            due = waiting > 0 or self._counts.keys() != {FAILED}
+        if not self._counts or not due:
             return
         told = "; ".join(
             f"{n} {'try failed' if (what, n) == (FAILED, 1) else what} ({self._reasons[what]})"

@@ -261,10 +261,11 @@ class Sender:
             if delay != 0:
                 self._wake.wait(delay)
                 self._wake.clear()
+        self.complain(last=True)
         self._transport.close()
 
-    def complain(self) -> None:
-        """Log what went wrong, unless that was done less than a minute ago."""
+    def complain(self, *, last: bool = False) -> None:
+        """Log what went wrong, unless that was done less than a minute ago; see `Complaints`."""
         unkept, trouble = self._outbox.unkept
         for what, number, why in (
             ("dropped", self._outbox.overflow, self._outbox.why_full),
@@ -273,4 +274,4 @@ class Sender:
             if number > self._complained[what]:
                 self._complaints.note(what, number - self._complained[what], why)
                 self._complained[what] = number
-        self._complaints.speak(self.left())
+        self._complaints.speak(self.left(), last=last)

@@ -213,3 +213,16 @@ def test_meta_is_one_for_all_ranks_of_an_attempt(server: Server, run: str) -> No
             assert reporter.flush(30.0) == 0
     (attempt,) = server.get(run, "")["attempts"]
     assert attempt["meta"] == {"dtype": "of rank 0", "host/0": "node-0", "host/1": "node-1"}
+
+
+def test_every_report_that_is_refused_is_told_before_the_end(
+    server: Server, run: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A run of less than a minute ends with the reason for each, not only with their number."""
+    reporter = rf.Reporter(run, url=server.url, rank=0, world_size=1)
+    for key in ("first", "second"):
+        reporter.scalar(key, 1.0)  # no rules file has a rule for it
+        reporter.flush(30.0)
+    assert reporter.close(timeout=30.0) == 2
+    for key in ("first", "second"):
+        assert f"1 given up (key '{key}' of iteration 0: " in caplog.text
