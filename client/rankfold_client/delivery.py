@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from rankfold.partial import Partial
+from rankfold_client.breath import Breath
 from rankfold_client.in_order import InOrder
 from rankfold_client.items import FINISH, OPEN, Item
 from rankfold_client.outbox import Outbox
@@ -40,7 +41,7 @@ class Delivery:
         most: int = 10_000,
     ) -> None:
         self._name, self._outbox = name, outbox
-        self._in_order = InOrder(outbox.put, outbox.give_up, most)
+        self._in_order = InOrder(outbox.put, outbox.give_up, most, Breath())
         self._sender = Sender(
             outbox, transport, name, patient=writer is not None, source=self._in_order
         )

@@ -24,12 +24,17 @@ class InOrder:
             room.
         give_up: is told why an item is given up, once for each.
         most: how many may wait; beyond, the newest is given up.
+        pause: is called between items, so that training comes to its turn.
     """
 
     def __init__(
-        self, put: Callable[[Item], int], give_up: Callable[[str], None], most: int
+        self,
+        put: Callable[[Item], int],
+        give_up: Callable[[str], None],
+        most: int,
+        pause: Callable[[], None] = lambda: None,
     ) -> None:
-        self._put, self._give_up, self._most = put, give_up, most
+        self._put, self._give_up, self._most, self._pause = put, give_up, most, pause
         self._waiting: deque[_Waiting] = deque()
         self._lock = threading.Lock()
 
@@ -48,18 +53,26 @@ class InOrder:
 
     def advance(self) -> None:
         """Hand on what does not wait any more; never waits for the accelerator."""
-        with self._lock:
-            while self._waiting:
-                make, pending = self._waiting[0]
-                if pending is not None and not pending.ready():
+        for _ in range(len(self._waiting)):
+            # Training waits for the lock: while a request took its time, many may have come.
+            with self._lock:
+                if not self._hand_on():
                     return
-                self._waiting.popleft()
-                try:
-                    item = make()
-                except (ValueError, RuntimeError) as error:
-                    self._give_up(str(error))
-                else:
-                    self._put(item)
+            self._pause()
+
+    def _hand_on(self) -> bool:
+        """Hand on what waits first, if it is known; say whether it was."""
+        make, pending = self._waiting[0]
+        if pending is not None and not pending.ready():
+            return False
+        self._waiting.popleft()
+        try:
+            item = make()
+        except (ValueError, RuntimeError) as error:
+            self._give_up(str(error))
+        else:
+            self._put(item)
+        return True
 
     def _queue(self, make: Callable[[], Item], pending: Pending | None) -> int:
         if len(self._waiting) >= self._most:

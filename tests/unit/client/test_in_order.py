@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,10 +16,10 @@ COMMIT = commit_item(0, 1)
 class Outlet:
     """What comes out, and why something did not."""
 
-    def __init__(self, most: int = 10) -> None:
+    def __init__(self, most: int = 10, pause: Callable[[], None] = lambda: None) -> None:
         self.items: list[Any] = []
         self.given_up: list[str] = []
-        self.way = InOrder(self.put, self.given_up.append, most)
+        self.way = InOrder(self.put, self.given_up.append, most, pause)
 
     def put(self, item: Any) -> int:
         """As an outbox."""
@@ -71,3 +73,22 @@ def test_what_waits_is_bounded() -> None:
     assert [outlet.partial(Later(), n) for n in range(3)] == [1, 2, 0]
     assert len(outlet.way) == 2
     assert outlet.given_up == ["the accelerator is too far behind"]
+
+
+def test_training_comes_to_its_turn_while_many_are_handed_on() -> None:
+    """Whoever puts waits for one item at most, not for all that came meanwhile."""
+
+    def train() -> None:
+        trainer = threading.Thread(target=outlet.way.put, args=(COMMIT,), daemon=True)
+        trainer.start()
+        trainer.join(30.0)
+        assert not trainer.is_alive()
+
+    outlet, laters = Outlet(pause=train), [Later(), Later()]
+    for number, later in enumerate(laters):
+        outlet.partial(later, number)
+        later.known = True
+    outlet.way.advance()
+    assert [item[0] for item in outlet.items] == ["p", "p"]
+    outlet.way.advance()
+    assert outlet.items[2:] == [COMMIT, COMMIT]
