@@ -97,7 +97,7 @@ class Delivery:
         """
         if self._closed or self._forked():
             return self._undelivered
-        self._closed = True
+        self._closed, self._undelivered = True, self._left()
         deadline = time.monotonic() + timeout
         self._sender.flush(timeout)
         if finish and self._nothing_is_lost():

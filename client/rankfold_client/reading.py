@@ -162,7 +162,8 @@ class Reader:
 def _complete(page: Answer, iteration: int) -> Answer | None:
     """Return the one iteration of a page, if it is complete."""
     for item in page["items"]:
-        if item["iteration"] != iteration or not isinstance(item["keys"], dict):
+        values = item["keys"].values()
+        if item["iteration"] != iteration or any(isinstance(v, dict | list) for v in values):
             raise TypeError("this is not what was asked for")
         if item["complete"] is True:
             return cast("Answer", item)

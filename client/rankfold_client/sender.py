@@ -90,7 +90,8 @@ class Sender:
         self._server_says = self._next_try = clock()
         self._complained: Counter[str] = Counter()
         self._complaints = Complaints(who, clock)
-        self._hurry = self._stopping = False
+        self._hurry, self._hurrying = 0, threading.Lock()
+        self._stopping = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rankfold-sender", daemon=True)
 
@@ -114,11 +115,16 @@ class Sender:
 
         A wait for the next try is cut short, one that the server asked for is not.
         """
-        self._hurry = True
-        self._next_try = self._clock()
-        self._wake.set()
-        self._outbox.wait_for(self._quiet, timeout)
-        self._hurry = False
+        # Others may wait at the same time, and a signal may end the wait with an exception.
+        with self._hurrying:
+            self._hurry += 1
+        try:
+            self._next_try = self._clock()
+            self._wake.set()
+            self._outbox.wait_for(self._quiet, timeout)
+        finally:
+            with self._hurrying:
+                self._hurry -= 1
         return self.left()
 
     def left(self) -> int:

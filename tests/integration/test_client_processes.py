@@ -159,6 +159,20 @@ def test_signals_do_what_they_do_without_a_reporter(
     os.close(reading)
 
 
+def test_close_that_a_signal_ended_does_not_say_that_all_is_delivered(run: str) -> None:
+    """Whoever closes again is told what was left."""
+    reporter = rf.Reporter(run, url=NOBODY, rank=0, world_size=1)
+    reporter.partial(SERIES, CLEAN)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            reporter.close(SOON)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert reporter.close(SOON) == 2
+
+
 @pytest.mark.parametrize("name", [*HOSTILE, 1, 2, 3])
 def test_training_goes_on_whatever_answers(run: str, name: str | int) -> None:
     """No server holds a call up, raises into it, or keeps a reporter from its end."""

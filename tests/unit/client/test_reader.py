@@ -44,6 +44,7 @@ def test_folds_are_read_out_of_a_page() -> None:
         {"items": [None]},
         {"items": [{}]},
         {"items": [COMPLETE | {"keys": []}]},
+        {"items": [COMPLETE | {"keys": {"k": [1]}}]},
         {"items": [COMPLETE | {"iteration": 9}]},
     ],
 )

@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import logging
 import math
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -165,6 +167,38 @@ def test_sender_flush_cuts_its_own_backoff_short() -> None:
     assert desk.sender.flush(0.0) == 1
     assert desk.sender.step() == 0.0
     assert desk.sender.flush(0.0) == 0
+
+
+def test_sender_hurries_as_long_as_anybody_waits() -> None:
+    """One flush that ends leaves the hurry of another as it is."""
+    desk = Desk()
+    desk.put(0)
+    waiting = threading.Thread(target=desk.sender.flush, args=(30.0,))
+    waiting.start()
+    while not desk.sender._hurry:
+        time.sleep(0.001)
+    assert desk.sender.flush(0.0) == 1
+    assert desk.sender.step() == 0.0
+    desk.outbox.notify()
+    waiting.join()
+    desk.put(1)
+    assert desk.sender.step() == LINGER
+
+
+def test_sender_is_in_no_hurry_after_a_flush_that_a_signal_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What comes later travels together again."""
+
+    def interrupted(*_: object) -> bool:
+        raise KeyboardInterrupt
+
+    desk = Desk()
+    monkeypatch.setattr(desk.outbox, "wait_for", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        desk.sender.flush(30.0)
+    desk.put(0)
+    assert desk.sender.step() == LINGER
 
 
 def test_sender_gives_up_what_is_refused_and_says_so() -> None:
