@@ -126,7 +126,7 @@ class Keeper:
             key = self._writer.key if self._writer is not None else ""
             found = segments_in(self.folder, key) if self.folder.exists() else []
             others = [path for path in found if path not in ours]
-            self._found = [(path, path.stat().st_size) for path in others]
+            self._found = [(path, _size(path)) for path in others]
         finally:
             self._outbox.unseen = len(self._found)
 
@@ -247,3 +247,11 @@ class Keeper:
         except Exception:  # the thread must outlive what nobody thought of
             log.exception("the spool %s could not be looked after", self.folder)
             return TICK
+
+
+def _size(path: Path) -> int:
+    """Return a file's bytes; 0 where another process was done with it meanwhile."""
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0

@@ -111,8 +111,10 @@ class Segment:
 
     @classmethod
     def _opened(cls, path: Path, fd: int) -> Segment:
-        data = _read(fd, 0, os.fstat(fd).st_size)
-        head = end_of(data, START) if data[: len(MAGIC)] == MAGIC else None
+        # Only what is one of ours is known to fit into memory.
+        ours = _read(fd, 0, len(MAGIC)) == MAGIC
+        data = _read(fd, 0, os.fstat(fd).st_size) if ours else b""
+        head = end_of(data, START)
         if head is None:
             raise Unreadable(f"{path} does not say whose it is")
         done, dropped = _slot_values(data)

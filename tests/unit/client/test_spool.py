@@ -17,6 +17,7 @@ from rankfold_client.items import FINISH, OPEN, partial_item
 from rankfold_client.origin import Origin
 from rankfold_client.outbox import Outbox
 from rankfold_client.sender import Sender
+from rankfold_client.spool import keeper as keeper_module
 from rankfold_client.spool import writer as writer_module
 from rankfold_client.spool.keeper import LOOK_EVERY, TICK, Keeper
 from rankfold_client.spool.names import segments_in
@@ -415,6 +416,29 @@ def test_spool_leaves_what_it_cannot_read(tmp_path: Path, caplog: pytest.LogCapt
     assert process.keeper.unreadable == {foreign}
     assert caplog.text.count("left as it is") == 1
     assert foreign.read_text() == "something else"
+
+
+def test_spool_reads_nothing_of_a_large_file_that_is_none_of_its_own(tmp_path: Path) -> None:
+    """A file of any size may lie in the directory; it does not take the trainer's memory."""
+    process = Process(tmp_path)
+    foreign = tmp_path / f"{process.writer.key}x.spool"
+    with foreign.open("wb") as file:
+        file.truncate(1 << 40)
+    process.work(2)
+    assert process.keeper.unreadable == {foreign}
+
+
+def test_spool_is_well_where_another_process_deletes_while_it_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file that `spool flush` deletes between two looks is no trouble of the disk."""
+    process = Process(tmp_path)
+    gone = tmp_path / f"{process.writer.key}0.spool"
+    listed = [*segments_in(tmp_path), gone]
+    monkeypatch.setattr(keeper_module, "segments_in", lambda *_: listed)
+    process.keeper.step()
+    process.put(0)
+    assert (process.outbox.unkept[0], process.outbox.in_memory_only) == (0, 0)
 
 
 def test_spool_is_opened_as_arguments_or_the_environment_say(tmp_path: Path) -> None:
