@@ -41,7 +41,8 @@ class Reporter(Recorder):
 
     With a spool, what is handed over is on disk when the call returns, so that a killed process
     loses nothing: the next one of this rank delivers it, or `rankfold spool flush` does. A spool
-    that cannot be used is logged, and items wait in memory only.
+    that cannot be used is logged, and items wait in memory only. So do a comparison that an
+    accelerator still computes and what is reported after it.
 
     As a context manager it is closed at the end, and an exception leaves the run unfinished.
 
