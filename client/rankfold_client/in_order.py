@@ -36,7 +36,8 @@ class InOrder:
     ) -> None:
         self._put, self._give_up, self._most, self._pause = put, give_up, most, pause
         self._waiting: deque[_Waiting] = deque()
-        self._lock = threading.Lock()
+        # A signal's handler may report in the middle of a report.
+        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return len(self._waiting)

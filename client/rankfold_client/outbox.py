@@ -70,7 +70,7 @@ class Outbox:
         self._others: list[Origin] = []
         self._bytes = self._refused = self._unread = self._spilled = 0
         self._changed = threading.Condition()
-        self.putting = threading.Lock() if writer is None else writer.putting
+        self.putting = threading.RLock() if writer is None else writer.putting
 
     def __len__(self) -> int:
         return len(self._items) + self._unread + self.unseen
@@ -231,10 +231,10 @@ class Outbox:
             raise error.__context__ from None
 
     def _enter(self, packed: bytes, origin: Origin, segment: Segment | None, end: int) -> None:
-        self._items.append(packed)
+        size = size_of(packed)
+        self._bytes += size
         self._since.append(self._clock())
         self._ends.append(end)
-        self._bytes += size_of(packed)
         last = self._stretches[-1] if self._stretches else None
         if last is None or last.segment is not segment or last.origin is not origin:
             last = Stretch(origin, segment)
@@ -242,6 +242,8 @@ class Outbox:
         last.length += 1
         if segment is not None:
             segment.pending += 1
+        # At last, for a signal's handler may have it sent from here: all else of it is there.
+        self._items.append(packed)
 
     def _leave(self, *, delivered: bool) -> None:
         self._bytes -= size_of(self._items.popleft())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
+from queue import Empty, SimpleQueue
 from typing import Protocol
 
 from rankfold.errors import FieldError, Inconsistent, NotFound, RankfoldError, TooLarge
@@ -90,9 +92,10 @@ class Sender:
         self._server_says = self._next_try = clock()
         self._complained: Counter[str] = Counter()
         self._complaints = Complaints(who, clock)
-        self._hurry, self._hurrying = 0, threading.Lock()
+        self._hurry, self._hurrying = 0, threading.RLock()
         self._stopping = False
-        self._wake = threading.Event()
+        # Not an event, whose lock a signal's handler would wait for that came while it was set.
+        self._wake: SimpleQueue[None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="rankfold-sender", daemon=True)
 
     def start(self) -> None:
@@ -102,13 +105,14 @@ class Sender:
     def stop(self, timeout: float) -> None:
         """End the thread after the request that it may be waiting for."""
         self._stopping = True
-        self._wake.set()
+        self.nudge()
         if self._thread.is_alive():
             self._thread.join(timeout)
 
     def nudge(self) -> None:
         """Say that there may be something to send."""
-        self._wake.set()
+        if self._wake.empty():
+            self._wake.put(None)
 
     def flush(self, timeout: float) -> int:
         """Send without lingering, for at most `timeout` seconds; return how many items are left.
@@ -120,7 +124,7 @@ class Sender:
             self._hurry += 1
         try:
             self._next_try = self._clock()
-            self._wake.set()
+            self.nudge()
             self._outbox.wait_for(self._quiet, timeout)
         finally:
             with self._hurrying:
@@ -265,8 +269,8 @@ class Sender:
             self.complain()
             self._outbox.notify()
             if delay != 0:
-                self._wake.wait(delay)
-                self._wake.clear()
+                with contextlib.suppress(Empty):
+                    self._wake.get(timeout=delay)
         self.complain(last=True)
         self._transport.close()
 

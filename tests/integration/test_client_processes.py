@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import signal
@@ -157,6 +158,55 @@ def test_signals_do_what_they_do_without_a_reporter(
         os.kill(pid, sent)
     assert status(pid) == -signal.SIGTERM
     os.close(reading)
+
+
+class Preempted(Exception):
+    """What a handler ends training with."""
+
+
+@pytest.mark.parametrize("url", [NOBODY, None])
+def test_handler_of_a_signal_may_report_and_close(
+    server: Server, run: str, url: str | None, tmp_path: Path
+) -> None:
+    """Wherever the signal comes, a call interrupted too, nothing hangs and nothing is lost."""
+    rounds, reading, writing = 20, *os.pipe()
+
+    def train(launch: int) -> int:
+        """Report until a signal comes; return how many reports were handed over."""
+        reporter = rf.Reporter(
+            *(run,),
+            url=url or server.url,
+            rank=0,
+            world_size=1,
+            attempt=launch,
+            iteration=1_000_000 * launch,
+            spool=tmp_path,
+        )
+
+        def handler(*_: object) -> None:
+            reporter.partial("last", CLEAN)
+            reporter.close(0.01)
+            raise Preempted
+
+        signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 0.01 + 0.0001 * launch)
+        handed_over = 0
+        with contextlib.suppress(Preempted):
+            while True:
+                reporter.partial(SERIES, CLEAN)
+                handed_over += 1
+        return handed_over
+
+    pid = child(lambda: os.write(writing, b"%d" % sum(map(train, range(rounds)))) and None)
+    assert status(pid) == 0
+    handed_over = int(os.read(reading, 100))
+    os.close(reading)
+    os.close(writing)
+    following = rf.Reporter(run, url=server.url, rank=0, world_size=1, attempt=99, spool=tmp_path)
+    assert following.close(SOON) == 0
+    keys = server.get(run, "totals", attempts="all")["keys"]
+    assert 0 <= keys[f"{SERIES}_valid_count"]["value"] / 4 - handed_over <= rounds
+    assert server.get(run, "gate")["conflicts"] == 0
 
 
 def test_close_that_a_signal_ended_does_not_say_that_all_is_delivered(run: str) -> None:

@@ -14,9 +14,9 @@ import logging
 import os
 import secrets
 import struct
-import threading
 import weakref
 from collections import deque
+from contextlib import AbstractContextManager
 from pathlib import Path
 from zlib import crc32
 
@@ -187,7 +187,7 @@ class Segment:
         except (FileNotFoundError, NotADirectoryError):
             return True
 
-    def renew(self, writing: threading.Lock) -> None:
+    def renew(self, writing: AbstractContextManager[object]) -> None:
         """Write a lost file anew at its path, from what is still open here.
 
         Every record keeps its place, so nothing changes for who counts in offsets.

@@ -44,7 +44,8 @@ class Writer:
         unkept: how many items could not be kept.
         trouble: why, the last time.
         busy_since: when the keeper began to wait for the disk; None where it does not.
-        putting: held while an item is appended and takes its place in the outbox.
+        putting: held while an item is appended and takes its place in the outbox; a signal's
+            handler that reports in the middle of that has it already.
     """
 
     def __init__(
@@ -59,7 +60,8 @@ class Writer:
         self.elsewhere = self.unkept = 0
         self.trouble = ""
         self.busy_since: float | None = None
-        self.putting = threading.Lock()
+        self.putting = threading.RLock()
+        self._appending = False
         self._limit, self._clock = limit, clock
         self._segment_bytes = min(SEGMENT_BYTES, limit // 8)
         self._current: Segment | None = None
@@ -79,16 +81,20 @@ class Writer:
     def append(self, item: Item) -> Segment | None:
         """Keep an item; return where, or None where the disk is not well."""
         segment = self._current
-        if segment is None or not self._well or self._is_stuck():
+        if self._appending:
+            self.trouble = "a signal came while another was written"
+        if segment is None or self._appending or not self._well or self._is_stuck():
             self.unkept += 1
             return None
-        begun = self._clock()
+        begun, self._appending = self._clock(), True
         try:
             segment.append(to_record(item))
         except (OSError, TypeError, ValueError) as error:
             self.unkept += 1
             self.fail(error)
             return None
+        finally:
+            self._appending = False
         took = self._clock() - begun
         if took > SLOW:
             self.fail(TimeoutError(f"one write took {took:.1f} seconds"))
