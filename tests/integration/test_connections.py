@@ -131,6 +131,22 @@ def test_more_requests_than_one_reads_the_answers_of_are_refused(durable: Server
     assert b"read their answers first" in came
 
 
+def test_delete_of_no_name_deletes_nothing(durable: Server) -> None:
+    """Bytes that are not UTF-8 are not the run whose name is the character for such bytes."""
+    run = b"/api/v1/projects/default/runs/"
+    assert durable.report(run="\ufffd", rank=0).status_code == 200
+    row = [(b"DELETE", b"%fe", 404), (b"DELETE", b"%ef%bf%bd%fe", 404), (b"GET", b"%EF%BF%BD", 200)]
+    with connected(durable) as connection:
+        for method, name, status in row:
+            connection.sendall(b"%b %b%b HTTP/1.1\r\nhost: x\r\n\r\n" % (method, run, name))
+            assert answers(connection, 1)[0][0] == status
+    with connected(durable) as connection:
+        connection.sendall(head(REPORT, "content-encoding: gzip", "content-encoding: identity"))
+        connection.sendall(REPORT)
+        assert answers(connection, 1)[0][0] == 415
+    assert_quiet(durable)
+
+
 def test_tunnel_is_refused(durable: Server) -> None:
     """A proxy is not what this is."""
     with connected(durable) as connection:

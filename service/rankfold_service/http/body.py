@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from email.message import Message
 from typing import NamedTuple
 
@@ -40,6 +40,16 @@ class Body(NamedTuple):
     def unpacked(self, limit: int) -> bytes:
         """Return the bytes of the document; see `gunzip`."""
         return gunzip(self.data, limit) if self.packed else self.data
+
+
+def by_name(headers: Sequence[tuple[bytes, bytes]]) -> dict[bytes, bytes]:
+    """Return a request's headers; one that came twice is the list that it stands for (RFC 9110)."""
+    named = dict(headers)
+    if len(named) < len(headers):
+        named.clear()
+        for name, value in headers:
+            named[name] = b"%b, %b" % (named[name], value) if name in named else value
+    return named
 
 
 async def read_body(

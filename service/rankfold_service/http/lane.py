@@ -9,6 +9,7 @@ from typing import Protocol
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from rankfold.wire import REPORT_PATH, Receipt
+from rankfold_service.http.body import by_name
 from rankfold_service.http.plain import Header, ReportEndpoint, receipt_answer
 from rankfold_service.http.problems import note_problem, problem_of
 from rankfold_service.http.watch import Watch, log_failure, mark
@@ -60,7 +61,7 @@ class FastLane:
         scope["route"] = self._reports
         started = self._watch.begin(scope)
         answer = partial(self._answer, exchange, started)
-        return self._reports.take(dict(scope["headers"]), exchange.body, answer)
+        return self._reports.take(by_name(scope["headers"]), exchange.body, answer)
 
     def _answer(self, exchange: Exchange, started: float, outcome: Receipt | Exception) -> None:
         scope = exchange.scope

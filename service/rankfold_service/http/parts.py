@@ -9,6 +9,7 @@ from starlette.requests import Request
 from rankfold_service.aggregate import Aggregator
 from rankfold_service.exposition import Exposition
 from rankfold_service.http.auth import Grant, Scope, Tokens
+from rankfold_service.http.body import by_name
 from rankfold_service.settings import Settings
 from rankfold_service.telemetry import Telemetry
 
@@ -32,4 +33,5 @@ def parts_of(request: Request) -> Parts:
 
 def admit(request: Request, scope: Scope) -> Grant:
     """Return what a request's token may touch."""
-    return parts_of(request).tokens.admit(request.headers.get("authorization"), scope)
+    given = by_name(request.scope["headers"]).get(b"authorization", b"")
+    return parts_of(request).tokens.admit(given.decode("latin-1"), scope)

@@ -15,9 +15,10 @@ from starlette.types import Receive, Scope, Send
 from rankfold.errors import RankfoldError, Unavailable
 from rankfold.wire import REPORT_PATH, Receipt, Report
 from rankfold_service.http.auth import Grant
-from rankfold_service.http.body import Body, is_packed, read_body
+from rankfold_service.http.body import Body, by_name, is_packed, read_body
 from rankfold_service.http.budget import Budget
 from rankfold_service.http.decode import decode_report
+from rankfold_service.http.extent import check_extent
 from rankfold_service.http.parts import Parts, admit, parts_of
 from rankfold_service.http.problems import answer_problem
 
@@ -55,7 +56,7 @@ class ReportEndpoint:
         """Take one report; what a client sent that went away before its end is not applied."""
         scope["route"] = self
         try:
-            receipt = await self._take(dict(scope["headers"]), receive)
+            receipt = await self._take(by_name(scope["headers"]), receive)
         except RankfoldError as error:
             self._count(error)
             response = await answer_problem(Request(scope), error)
@@ -127,11 +128,13 @@ class ReportEndpoint:
         if body.is_small(LARGE):
             return self._decoded(body)
         async with self._large:
-            return await asyncio.to_thread(self._decoded, body)
+            return await asyncio.to_thread(self._decoded, body, large=True)
 
-    def _decoded(self, body: Body) -> Report:
+    def _decoded(self, body: Body, *, large: bool = False) -> Report:
         settings = self._parts.settings
         document = body.unpacked(settings.max_body)
+        if large:
+            check_extent(document, settings.max_items)
         return decode_report(document, self._parts.aggregator.rules, settings.max_items)
 
 

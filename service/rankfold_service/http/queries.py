@@ -14,6 +14,7 @@ from rankfold.names import MAX_NAME
 from rankfold.partial import MAX_COUNT, MAX_INDEX
 
 MAX_PAGE = 1000
+REPEATABLE = frozenset({"key", "series"})  # of all others one value counts
 
 
 def _digits(value: Any) -> Any:

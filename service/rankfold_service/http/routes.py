@@ -15,8 +15,9 @@ from rankfold.errors import MalformedBody, NotFound, UnsupportedMedia
 from rankfold.names import MAX_NAME, name_fault
 from rankfold.wire import API_VERSION
 from rankfold_service.aggregate import Aggregator
+from rankfold_service.http.address import check_address
 from rankfold_service.http.auth import Scope
-from rankfold_service.http.body import read_body
+from rankfold_service.http.body import by_name, read_body
 from rankfold_service.http.decode import decode_finish
 from rankfold_service.http.openapi import FINISH_BODY, problems
 from rankfold_service.http.parts import admit, parts_of
@@ -76,7 +77,7 @@ Readable = Annotated[Place, _place("read")]
 Writable = Annotated[Place, _place("write")]
 Deletable = Annotated[Place, _place("admin")]
 
-router = APIRouter(prefix=f"/api/v{API_VERSION}")
+router = APIRouter(prefix=f"/api/v{API_VERSION}", dependencies=[Depends(check_address)])
 
 
 def _answer(answer: object) -> Response:
@@ -216,7 +217,7 @@ async def show_gate(place: Readable, query: Annotated[GateQuery, Query()]) -> Re
 async def finish_run(request: Request, place: Writable, _: Annotated[NoQuery, Query()]) -> Response:
     """Mark an attempt finished; again changes nothing."""
     seconds = parts_of(request).settings.body_timeout
-    headers = dict(request.scope["headers"])
+    headers = by_name(request.scope["headers"])
     try:
         body = await read_body(headers, request.receive, FINISH_BYTES, seconds)
         attempt = decode_finish(body.unpacked(FINISH_BYTES))
