@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import struct
 import time
 
 import pytest
@@ -144,6 +145,32 @@ def test_delete_of_no_name_deletes_nothing(durable: Server) -> None:
         connection.sendall(head(REPORT, "content-encoding: gzip", "content-encoding: identity"))
         connection.sendall(REPORT)
         assert answers(connection, 1)[0][0] == 415
+    assert_quiet(durable)
+
+
+@pytest.mark.parametrize("how", ["end", "reset"])
+@pytest.mark.parametrize("what", ["scrape", "report", "large report"])
+def test_client_that_leaves_amid_answers_leaves_no_trace(
+    durable: Server, what: str, how: str
+) -> None:
+    """Its answers go nowhere, and the log has nothing to say of it."""
+    for number in range(50):
+        assert durable.report(run=f"run-{number}", rank=0, world_size=1).status_code == 200
+    large = REPORT + b" " * 300_000
+    requests = {
+        "scrape": READ.replace(b"/-/healthy", b"/metrics"),
+        "report": head(REPORT) + REPORT,
+        "large report": head(large) + large,
+    }
+    for pause in (0.0, 0.005, 0.02, 0.1):
+        connection = connected(durable)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.sendall(requests[what] * (3 if what == "large report" else 100))
+        time.sleep(pause)
+        if how == "reset":
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        connection.close()
+    time.sleep(0.3)
     assert_quiet(durable)
 
 

@@ -46,6 +46,17 @@ class OrderlyProtocol(HttpToolsProtocol):
         self._in_body = False
         self._without_offer: bytes | None = None
         self._refusal: HTTPException | None = None
+        self._answering: Cycle | None = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Let nothing more be written; uvicorn tells only the request that came last."""
+        if self._answering is not None:
+            self._answering.disconnected = True
+        super().connection_lost(exc)
+
+    def _start_asgi_task(self, cycle: Cycle, app: Any) -> None:
+        self._answering = cycle
+        super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
         """Take requests, as far as what came consists of them."""
@@ -277,7 +288,7 @@ class ReportProtocol(BoundedProtocol):
     def _start_asgi_task(self, cycle: Cycle, app: Any) -> None:
         """Hold a report back until it is known whether it comes whole."""
         if is_report(cycle.scope) and not cycle.waiting_for_100_continue:
-            self._held = cycle
+            self._held = self._answering = cycle
         else:
             super()._start_asgi_task(cycle, app)
 
