@@ -115,6 +115,7 @@ def test_a_run_is_followed_from_before_it_begins_to_its_end(durable: Server) -> 
     """Through a restart, a rank that is late, and an aggregator that is killed meanwhile."""
     with Watcher(durable, "run", "--key", "loss") as watcher:
         watcher.expect("! rankfold watch: waiting: no run 'run'")
+        assert '"level": "warning"' not in durable.log.read_text()
         report(durable, "run", 0, world_size=2)
         assert watcher.expect("default/run: ") == "default/run: running, attempt 0, 1 of 2 ranks"
         watcher.expect("gate no_data: ")

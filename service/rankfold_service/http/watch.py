@@ -8,6 +8,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable
+from http import HTTPStatus
 from typing import Any
 
 from starlette.requests import ClientDisconnect
@@ -54,7 +55,9 @@ class Watch:
     """The outermost layer of the application.
 
     A request that is answered well is logged at debug, for there are thousands a second. One
-    that is refused is a warning, at most one line a second for each route and status.
+    that is refused is a warning, at most one line a second for each route and status. Whoever
+    reads what is not there is only told so, at most once a minute: they may ask every second until
+    it is.
     """
 
     def __init__(
@@ -66,7 +69,8 @@ class Watch:
         self._app = app
         self._telemetry = telemetry
         self._clock = clock
-        self._throttle = Throttle(1.0, clock)
+        self._refused = Throttle(1.0, clock)
+        self._absent = Throttle(60.0, clock)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, whatever happens."""
@@ -107,9 +111,11 @@ class Watch:
         route, seconds = _template(scope), self._clock() - started
         self._telemetry.observe_request(route, status, seconds)
         if status >= 400:
-            held = self._throttle.pass_((route, status))
+            absent = status == HTTPStatus.NOT_FOUND and scope["method"] in ("GET", "HEAD")
+            held = (self._absent if absent else self._refused).pass_((route, status))
             if held is not None:
-                _log.warning("request refused", extra=_refusal(scope, status, seconds, held))
+                level = logging.INFO if absent else logging.WARNING
+                _log.log(level, "request refused", extra=_refusal(scope, status, seconds, held))
         elif _log.isEnabledFor(logging.DEBUG):
             _log.debug("request answered", extra=_facts(scope, status, seconds))
 

@@ -48,6 +48,39 @@ def test_refusals_are_warnings(service: Service, caplog: pytest.LogCaptureFixtur
     assert facts["detail"] == "/run: Field required"
 
 
+def test_reads_of_what_is_not_there_are_no_warnings(
+    service: Service, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who waits for a run asks every second; who deletes what is not there is mistaken."""
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            service.get("/api/v1/projects/a/runs/b")
+        service.call("DELETE", "/api/v1/projects/a/runs/b")
+    said = [r for r in caplog.records if r.name == "rankfold.http"]
+    assert [(r.levelname, vars(r)["method"]) for r in said] == [
+        ("INFO", "GET"),
+        ("WARNING", "DELETE"),
+    ]
+
+
+def test_reads_of_what_is_not_there_are_told_of_once_a_minute(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A line a second for hours would hide the others."""
+    now = [0.0]
+    watch = Watch(_nothing, Telemetry(), lambda: now[0])
+    scope = {"method": "GET", "path": "/x", "state": {"request_id": "a"}}
+    with caplog.at_level(logging.INFO):
+        for now[0] in range(121):
+            watch.note(scope, 404, now[0])
+    said = [vars(r).get("also_held_back") for r in caplog.records if r.name == "rankfold.http"]
+    assert said == [None, 59, 59]
+
+
+async def _nothing(_: Scope, __: Receive, ___: Send) -> None:
+    """Answer nothing."""
+
+
 def test_requests_are_counted_by_route_template(service: Service) -> None:
     """Paths are endless and would be a time series each."""
     service.get("/api/v1/projects/a/runs/b")
