@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from support.server import Server
 
@@ -193,3 +195,17 @@ def test_backup_restores_a_damaged_store(durable: Server, tmp_path: Path) -> Non
     shutil.copy(copy, path)
     durable.start()
     assert everything(durable) == before
+
+
+@pytest.mark.parametrize("suffix", ["", "-wal"])
+def test_file_that_is_cut_off_stops_reports(durable: Server, suffix: str) -> None:
+    """Nothing more is acknowledged into a damaged store, and readiness tells a balancer so."""
+    path = Path(durable.store.removeprefix("sqlite:///"))
+    for number in range(20):
+        assert durable.report(run=f"run-{number}", rank=0).status_code == 200
+    os.truncate(f"{path}{suffix}", 0)
+    answer = durable.report(run="late", rank=0)
+    assert (answer.status_code, answer.json()["code"]) == (503, "store_unavailable")
+    assert f"{path.name}{suffix} was cut off under the aggregator" in answer.json()["detail"]
+    assert durable.report(run="later", rank=0).status_code == 503
+    assert durable.client.get("/-/ready").status_code == 503

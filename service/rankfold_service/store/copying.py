@@ -50,7 +50,7 @@ def backup(source: Path, target: Path, progress: Callable[[int, int], None]) -> 
 
 
 def _copy(source: Path, draft: Path, progress: Callable[[int, int], None]) -> None:
-    reading = sqlite3.connect(f"file:{source.resolve().as_posix()}?mode=rw", uri=True)
+    reading = sqlite3.connect(f"{source.resolve().as_uri()}?mode=rw", uri=True)
     writing = sqlite3.connect(draft)
     try:
         reading.execute("BEGIN")

@@ -96,17 +96,37 @@ def lock(path: Path) -> IO[bytes]:
     return handle
 
 
-def place_of(file: os.stat_result) -> tuple[int, int]:
-    """Return what tells a file from every other, whatever its name."""
-    return file.st_dev, file.st_ino
+class Guarded:
+    """A file that others may do something to, looked at again and again.
 
+    Args:
+        path: where it is.
+        known: what it is known to be; by default what is at the path.
 
-def is_at(path: Path | str, place: tuple[int, int]) -> bool:
-    """Whether the file of a place is still the one at a path."""
-    try:
-        return place_of(os.stat(path)) == place
-    except OSError:
-        return False
+    Attributes:
+        size: what it was at the last look, or is known to be since.
+        is_shorter: whether it was shorter at the last look than before; stays so.
+    """
+
+    def __init__(self, path: Path | str, known: os.stat_result | None = None) -> None:
+        self.path = path
+        file = os.stat(path) if known is None else known
+        self._place = (file.st_dev, file.st_ino)
+        self.size = file.st_size
+        self.is_shorter = False
+
+    def is_there(self) -> bool:
+        """Look at it; return whether it is still the file that is at its path."""
+        try:
+            file = os.stat(self.path)
+        except OSError:
+            return False
+        if (file.st_dev, file.st_ino) != self._place:
+            return False
+        if file.st_size != self.size:
+            self.is_shorter |= file.st_size < self.size
+            self.size = file.st_size
+        return True
 
 
 def filesystem(folder: Path, mounts: str) -> str | None:

@@ -10,12 +10,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
 
-from rankfold.errors import StoreUnavailable
-from rankfold_service.store.disk import check_leftovers, check_place, is_at, lock, place_of
+from rankfold.errors import StoreRefused, StoreUnavailable
+from rankfold_service.store.disk import Guarded, check_leftovers, check_place, lock
 from rankfold_service.store.migrate import (
     BUSY_MILLISECONDS,
     check_version,
     connect,
+    connect_to_read,
     create,
     migrations,
     opened,
@@ -39,10 +40,9 @@ class StoreFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
-        self._log = f"{os.path.realpath(path)}-wal"
         self._lock, self.connection = _open(path)
-        self._place = place_of(os.fstat(self._lock.fileno()))
-        self._log_place = place_of(os.stat(self._log))
+        self._file = Guarded(self.path, os.fstat(self._lock.fileno()))
+        self._log = Guarded(f"{os.path.realpath(path)}-wal")
         self._beside = ThreadPoolExecutor(1, thread_name_prefix="rankfold-log")
         self._writing_back: Future[None] | None = None
         self._room = 0
@@ -51,7 +51,7 @@ class StoreFile:
         """Run a write in a transaction of its own; on disk when this returns, or not at all.
 
         Raises:
-            StoreUnavailable: the file or its log is not where it was.
+            StoreUnavailable: the file or its log is not where it was, or was cut off.
             sqlite3.Error: the write failed.
         """
         self._check_place()
@@ -76,17 +76,36 @@ class StoreFile:
             raise StoreUnavailable(
                 f"{self.path} was removed or replaced under the aggregator: put it back and restart"
             )
-        if not is_at(self._log, self._log_place):
+        if not self._log.is_there():
             # SQLite goes on in the file that it has open, which ends with this process.
             raise StoreUnavailable(
-                f"{self._log} was removed or replaced under the aggregator: stop the aggregator "
-                f"with SIGTERM, which saves what was in it to {self.path}; a kill would lose that"
+                f"{self._log.path} was removed or replaced under the aggregator: stop the "
+                f"aggregator with SIGTERM, which saves what was in it to {self.path}; a kill would "
+                "lose that"
             )
+        if self._file.is_shorter or self._log.is_shorter:
+            self._check_whole()
+
+    def _check_whole(self) -> None:
+        """Look whether anything is missing; after another program's VACUUM nothing is."""
+        try:
+            if not self._file.size:  # SQLite would take the log away, as left over
+                raise StoreRefused(f"{self.path} is empty")
+            # A connection of its own, which has nothing in memory.
+            with contextlib.closing(connect_to_read(self.path)) as connection:
+                version(connection, self.path)
+        except (StoreRefused, sqlite3.Error) as error:
+            cut = self._file if self._file.is_shorter else self._log
+            raise StoreUnavailable(
+                f"{cut.path} was cut off under the aggregator: stop the aggregator, restore "
+                f"{self.path} from a backup, and restart"
+            ) from error
+        self._file.is_shorter = self._log.is_shorter = False
 
     @property
     def in_place(self) -> bool:
         """Whether the file is where a restart would look for it."""
-        return is_at(self.path, self._place)
+        return self._file.is_there()
 
     def rollback(self) -> None:
         """End a transaction that failed, if one is open."""
@@ -103,7 +122,7 @@ class StoreFile:
     def log_size(self) -> int:
         """Return the bytes of SQLite's log: every commit adds pages, however little it says."""
         try:
-            return os.stat(self._log).st_size
+            return os.stat(self._log.path).st_size
         except FileNotFoundError:
             return 0
 
@@ -115,7 +134,7 @@ class StoreFile:
         take milliseconds each time, so it is done only where a backup let the log grow meanwhile.
 
         Raises:
-            StoreUnavailable: the file or its log is not where it was.
+            StoreUnavailable: the file or its log is not where it was, or was cut off.
         """
         self._check_place()
         if self._writing_back is None:
@@ -133,7 +152,7 @@ class StoreFile:
             self.connection.execute(f"PRAGMA wal_checkpoint({how})").fetchone()
         finally:
             self.connection.execute(f"PRAGMA busy_timeout = {BUSY_MILLISECONDS}")
-        self._room = self.log_size()
+        self._room = self._log.size = self.log_size()
 
     def _write_back(self) -> None:
         """Write back what is in the log by now; commits go on meanwhile."""

@@ -48,6 +48,11 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Return a connection that changes nothing."""
+    return sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True)
+
+
 def opened(path: Path) -> sqlite3.Connection:
     """Return what `connect` does.
 
