@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 import math
-import time
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from types import TracebackType
@@ -28,15 +29,19 @@ from rankfold.errors import (
 )
 from rankfold.urls import why_unreadable, without_user
 from rankfold.wire import API_VERSION, UNSERVED
+from rankfold_service.cli.deadline import Deadline
 from rankfold_service.http.parse import check, parse_carefully
 from rankfold_service.http.schemas import described
 
 CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 30.0
-BODY_SECONDS = 120.0
+EXCHANGE_SECONDS = 120.0
 MOST_BYTES = 256 * 1024 * 1024
 MAX_PORT = 65535
 LARGEST_PAGE = 1000  # the aggregator refuses larger ones
+MOST_ITEMS = 1_000_000  # of a list that is kept in memory, or has names for cursors
+
+_SURROGATE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 Answer = dict[str, Any]
 Query = Mapping[str, str | int | float | list[str] | None]
@@ -62,6 +67,7 @@ class Api:
             # A proxy that the environment names cannot lead to this very machine.
             trust_env=_host(self.url) not in ("127.0.0.1", "::1", "localhost"),
         )
+        self._deadline = Deadline()
 
     def __enter__(self) -> Self:
         return self
@@ -73,6 +79,7 @@ class Api:
         trace: TracebackType | None,
     ) -> None:
         self._http.close()
+        self._deadline.close()
 
     def get(self, path: str, shape: type, query: Query | None = None) -> Answer:
         """Return one answer.
@@ -90,9 +97,14 @@ class Api:
         given = {name: value for name, value in (query or {}).items() if value is not None}
         url = f"{self.url}/api/v{API_VERSION}{path}"
         try:
-            with self._http.stream("GET", url, params=given) as response:
+            with (
+                self._deadline.over(EXCHANGE_SECONDS),
+                self._http.stream(
+                    "GET", url, params=given, extensions={"trace": self._deadline.trace}
+                ) as response,
+            ):
                 body = self._body(response)
-        except httpx.TimeoutException as error:
+        except (httpx.TimeoutException, TimeoutError) as error:
             raise Unreachable(f"{self.address} did not answer in time") from error
         except httpx.TransportError as error:
             raise Unreachable(f"no aggregator answers at {self.address} ({error})") from error
@@ -101,7 +113,7 @@ class Api:
         if not response.is_success:
             raise self._problem(response, body)
         try:
-            return _shaped(body, shape)
+            return _text_only(body, _shaped(body, shape))
         except (MalformedBody, Inconsistent) as error:
             raise self._no_aggregator(str(error)) from error
 
@@ -114,43 +126,53 @@ class Api:
         limit: int | None = None,
         most: int | None = None,
     ) -> Iterator[Answer]:
-        """Yield a list's pages: of `limit` items each, or as many as hold its first `most`."""
+        """Yield a list's pages: of `limit` items each, or as many as hold its first `most`.
+
+        Raises:
+            Unreachable: it has no end: a page leads nowhere or back, or there are too many names.
+        """
         following: str | int | None = None
-        followed: set[str | int] = set()
+        seen = 0
         while most is None or most > 0:
             size = limit if most is None else min(most, LARGEST_PAGE)
             page = self.get(path, shape, {**(query or {}), "limit": size, "after": following})
             yield page
             if most is not None:
                 most -= len(page["items"])
-            following = page["next"]
+            before, following = following, page["next"]
             if following is None:
                 return
-            if following in followed:
-                raise self._no_aggregator("its list has no end, a page leads back to one before")
-            followed.add(following)
+            listed = len(page["items"]) + len(page.get("damaged", ()))
+            seen += listed
+            named = isinstance(following, str)
+            if not (listed and _ascends(before, following)) or (named and seen > MOST_ITEMS):
+                raise self._no_aggregator("its list has no end")
 
     def pages(
         self, path: str, shape: type, query: Query | None = None, most: int | None = None
     ) -> Answer:
-        """Return all pages of a list joined into one, or the first `most` of its items."""
+        """Return all pages of a list joined into one, or the first `most` of its items.
+
+        Raises:
+            Unreachable: it is longer than what is kept in memory.
+        """
         items: list[Any] = []
         following: str | int | None = None
         for page in self.each_page(path, shape, query, most=most):
             items += page["items"]
             following = page["next"]
+            if len(items) > MOST_ITEMS:
+                raise Unreachable(f"{self.address} lists more than {MOST_ITEMS:,} items")
         return {"items": items, "next": following}
 
     def _body(self, response: httpx.Response) -> bytes:
-        """Read a body, of bounded length and in bounded time, whatever it unpacks to."""
+        """Read a body, of bounded length, whatever it unpacks to."""
         parts: list[bytes] = []
-        size, until = 0, time.monotonic() + BODY_SECONDS
+        size = 0
         for part in response.iter_bytes():
             size += len(part)
             if size > MOST_BYTES:
                 raise self._no_aggregator(f"its answer has more than {MOST_BYTES:,} bytes")
-            if time.monotonic() > until:
-                raise Unreachable(f"{self.address} did not answer in time")
             parts.append(part)
         return b"".join(parts)
 
@@ -196,6 +218,8 @@ def _host(url: str) -> str:
     shown = without_user(url)
     try:
         parsed = httpx.URL(url)
+    except UnicodeEncodeError as error:
+        raise ConfigurationError(f"{shown!r} is no URL: it is not UTF-8") from error
     except httpx.InvalidURL as error:
         why = why_unreadable(url, error)
         raise ConfigurationError(f"{shown!r} is no URL: {why}") from error
@@ -222,6 +246,25 @@ def _shaped(body: bytes, shape: type) -> Answer:
     answer: Answer = parse_carefully(body, _finite)
     check(answer, _adapter(shape), strict=True)
     return answer
+
+
+def _text_only(body: bytes, answer: Answer) -> Answer:
+    """Return an answer that can be written anywhere.
+
+    Raises:
+        MalformedBody: it has a lone surrogate, which is half a character and no text.
+    """
+    if _SURROGATE.search(body):
+        try:
+            json.dumps(answer, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            raise MalformedBody("the body has a lone surrogate in a text") from error
+    return answer
+
+
+def _ascends(before: str | int | None, following: str | int) -> bool:
+    """Whether a cursor leads on: both are of one type, for each list has one shape."""
+    return before is None or following > before  # type: ignore[operator]
 
 
 @cache
