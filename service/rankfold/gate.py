@@ -54,6 +54,7 @@ class Evidence:
         dropped: partials that ranks gave up, in attempts that are not superseded.
         finished: the latest attempt was marked finished.
         stale: nothing has been heard for longer than the operator allows.
+        outside: that the selected iterations are beyond what the run has, in words, if they are.
     """
 
     series: Mapping[str, Fold]
@@ -62,6 +63,7 @@ class Evidence:
     dropped: int = 0
     finished: bool = False
     stale: bool = False
+    outside: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +148,9 @@ def _gaps(policy: Policy, evidence: Evidence) -> Iterator[str]:
 
 
 def _empty(policy: Policy, evidence: Evidence) -> Iterator[str]:
-    if not evidence.series:
+    if evidence.outside:
+        yield evidence.outside
+    elif not evidence.series:
         yield "no series was reported"
     if policy.live and not evidence.coverage.complete:
         yield "no iteration is complete yet"

@@ -158,6 +158,7 @@ class Judge:
             dropped=_dropped(ledger, selection.attempts),
             finished=state == "finished",
             stale=state == "stale",
+            outside=_outside(ledger, selection),
         )
 
     def _live(self, ledger: Ledger, state: answers.StateWord) -> tuple[Verdict, Evidence]:
@@ -247,6 +248,21 @@ def _series(
     # What was reported only in iterations that are still in progress has no say yet.
     known = sorted(name for name, fold in folds.items() if fold.partials)
     return {name: folds.get(name, Fold()) for name in selection.series or known}
+
+
+def _outside(ledger: Ledger, selection: Selection) -> str:
+    """Return that a run has no iteration where it is asked about, and where it ends or begins."""
+    if selection.whole:
+        return ""
+    attempts = [a for a in ledger.chosen(selection.attempts) if a.last_iteration is not None]
+    newest = max((a.last_iteration or 0 for a in attempts), default=None)
+    oldest = min((a.launch.first_iteration or 0 for a in attempts), default=None)
+    first, last = selection.first, selection.last
+    if first is not None and newest is not None and first > newest:
+        return f"no iteration was reported from {first} on, the newest is {newest}"
+    if last is not None and oldest is not None and last < oldest:
+        return f"no iteration was reported up to {last}, the oldest is {oldest}"
+    return ""
 
 
 def _dropped(ledger: Ledger, attempts: Attempts) -> int:

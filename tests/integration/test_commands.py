@@ -37,6 +37,7 @@ OTHERS_ANSWERS = {
     "nested deep": http(200, b"[" * 100_000),
     "no text": http(200, b'{"gate":"\xff"}'),
     "compressed, it says": http(200, {}, "Content-Encoding: gzip"),
+    "half a character": http(200, {"gate": "\ud800"}),
     "no content": http(204),
     "a problem that is none": http(422, {"code": 5, "detail": "\x1b[31m"}),
 }
@@ -77,6 +78,26 @@ def test_what_a_server_says_does_nothing_to_a_terminal(
     err = capsys.readouterr().err
     assert r"\x1b[31m" in err
     assert "\x1b" not in err
+
+
+@pytest.mark.parametrize(
+    ("ask", "told"),
+    [
+        (["--from", "6"], "no iteration was reported from 6 on, the newest is 5"),
+        (["--from", "2", "--series", "s"], ": nothing was reported"),
+        (["--from", "9", "--to", "12"], "no iteration was reported from 9 on, the newest is 5"),
+        (["--to", "2"], "no iteration was reported up to 2, the oldest is 3"),
+        (["--from", "4", "--to", "4"], "no series was reported"),
+    ],
+)
+def test_gate_tells_where_the_run_has_iterations(
+    server: Server, ask: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Who asks beyond its end, or before its beginning, is told where that is."""
+    rows = [partial(iteration=iteration) for iteration in (3, 5)]
+    assert server.report(run="late", rank=0, partials=rows).status_code == 200
+    assert main(["gate", "late", "--url", server.url, *ask]) == 3
+    assert told in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("command", [["gate", "run"], ["runs"], ["totals", "run"]])

@@ -149,6 +149,7 @@ def test_thresholds_say_nothing_about_a_series_without_a_position() -> None:
             "8 positions compared in 1 complete iteration",
         ),
         ({}, {"series": {}}, Gate.NO_DATA, "no series was reported"),
+        ({}, {"series": {}, "outside": "the newest is 3"}, Gate.NO_DATA, "the newest is 3"),
         ({}, {"series": {"s": Fold()}}, Gate.NO_DATA, "s: nothing was reported"),
         ({}, {"series": {"s": Fold(1)}}, Gate.NO_DATA, "s: no position was under the mask"),
         (
