@@ -211,13 +211,16 @@ def read_settings(arguments: argparse.Namespace, environ: Mapping[str, str]) -> 
         text = environ.get(variable) or None if flag is None else flag
         if text is not None:
             name = variable if flag is None else f"--{setting.name.replace('_', '-')}"
-            given[setting.name] = _parsed(name, setting.metadata["parse"], text)
+            given[setting.name] = _parsed(name, setting.metadata, text)
     return Settings(**given)
 
 
-def _parsed(name: str, parse: Callable[[str], Any], text: str) -> Any:
+def _parsed(name: str, how: Mapping[str, Any], text: str) -> Any:
     try:
-        return parse(text)
+        return how["parse"](text)
     except ValueError as error:
-        reason = str(error) if str(error).startswith("must") else "must be a number"
+        reason = str(error)
+        if not reason.startswith("must"):  # of the language, about what is no number
+            unit = {"SECONDS": " of seconds", "BYTES": " of bytes"}.get(how["metavar"], "")
+            reason = f"must be a number{unit}"
         raise ConfigurationError(f"{name}: {reason}, not {text!r}") from error

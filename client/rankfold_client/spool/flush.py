@@ -82,10 +82,14 @@ def flush(
     keeper = Keeper(folder, outbox, clock=clock, fed=sender.nudge)
     keeper.start()
     sender.start()
+    said = ""
     while left := sender.flush(PROGRESS_EVERY):
-        say(f"delivered {outbox.delivered}, refused {outbox.dropped}, at least {left} wait")
         if _is_hopeless(watched, clock() - watched.since > patience):
             break
+        now = f"delivered {outbox.delivered}, refused {outbox.dropped}, at least {left} wait"
+        if now != said:
+            say(now)
+        said = now
     sender.stop(STOPPING)
     left = len(outbox)
     keeper.stop(STOPPING)

@@ -112,12 +112,15 @@ def _figures(keys: Item) -> list[str]:
 
 
 def further_text(url: str, name: str, *, keep: bool) -> str:
-    """Return where to look further."""
+    """Return where to look further, where there still is something to look at."""
+    if not keep:
+        return (
+            "The aggregator ends now, and its store is gone: `rankfold demo --keep` leaves it\n"
+            "running until Ctrl-C, and says where it answers."
+        )
     options = f"--url {url} --project {PROJECT}"
     lines = [
-        "The aggregator stays up: end it with Ctrl-C. It answers at"
-        if keep
-        else "The aggregator ends now. `rankfold demo --keep` leaves it running, to answer at",
+        "The aggregator stays up: end it with Ctrl-C. It answers at",
         f"API      {url}/api/v1/projects/{PROJECT}/runs/{name}/totals",
         f"metrics  {url}/metrics",
         f"further  rankfold gate {name} {options}",

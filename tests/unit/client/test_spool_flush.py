@@ -61,6 +61,22 @@ def test_flush_keeps_what_it_cannot_deliver(tmp_path: Path) -> None:
     assert run(tmp_path, FakeTransport())[1] == ["delivered 2, refused 0, left 0"]
 
 
+def test_flush_says_what_changes_and_no_line_twice(tmp_path: Path) -> None:
+    """While nothing gets through there is nothing new to say, and no progress before the end."""
+    leave(tmp_path, 0, partial(0), partial(1)).close()
+    code, said = run(tmp_path, FakeTransport(judge=lambda _: Unreachable("nobody")), 2.5)
+    assert (code, said) == (
+        4,
+        [
+            "delivered 0, refused 0, at least 2 wait",
+            "delivered 0, refused 0, left 2",
+            f"what is left stays in {tmp_path}: nobody",
+        ],
+    )
+    code, said = run(tmp_path, FakeTransport(judge=lambda _: Unauthenticated("no token")))
+    assert said[0] == "delivered 0, refused 0, left 2"
+
+
 def test_flush_stops_at_a_wrong_token(tmp_path: Path) -> None:
     """A token that can be mended costs nothing of what was kept."""
     leave(tmp_path, 0, partial(0)).close()

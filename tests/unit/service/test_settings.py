@@ -69,6 +69,21 @@ def test_settings_that_cannot_be_used_are_named(name: str, text: str) -> None:
         read(environ={variable: text})
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("retain_age", "1d", "--retain-age: must be a number of seconds, not '1d'"),
+        ("retain_bytes", "10G", "--retain-bytes: must be a number of bytes, not '10G'"),
+        ("queue_limit", "1k", "--queue-limit: must be a number, not '1k'"),
+    ],
+)
+def test_settings_tell_their_unit(name: str, text: str, told: str) -> None:
+    """Who writes another unit is told which one is meant."""
+    with pytest.raises(ConfigurationError) as caught:
+        read_settings(argparse.Namespace(**{name: text}), {})
+    assert str(caught.value) == told
+
+
 def test_settings_are_all_explained() -> None:
     """The help shows every setting with its variable."""
     parser = argparse.ArgumentParser()
