@@ -7,7 +7,7 @@ import errno
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -112,14 +112,19 @@ EXTRAS = {
 }
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
+def main(argv: Sequence[str] | None = None, *, begin: Callable[[], object] = lambda: None) -> int:
+    """Run the command line and return its exit code.
+
+    Args:
+        argv: the words after the command's name; None for those of the process.
+        begin: is called once the command is imported and about to work.
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     _replace_closed_streams()
     _never_fail_to_print()
     command = arguments[0] if arguments and arguments[0] in COMMANDS else None
     try:
-        return _run(command, arguments)
+        return _run(command, arguments, begin)
     except RankfoldError as error:
         _complain(command, _hinted(error))
         return exit_code(error, command)
@@ -142,12 +147,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         return INTERRUPTED
 
 
-def _run(command: str | None, arguments: list[str]) -> int:
+def _run(command: str | None, arguments: list[str], begin: Callable[[], object]) -> int:
     try:
         args = usage.parse(build_parser(command), arguments)
     except SystemExit as stop:  # help, version or wrong usage, already printed
         code = int(stop.code or DONE)
     else:
+        begin()
         code = args.handler(args)
     sys.stdout.flush()  # here, where a closed pipe can still be told from success
     return code
