@@ -100,6 +100,33 @@ def test_gate_tells_where_the_run_has_iterations(
     assert told in capsys.readouterr().out
 
 
+def test_totals_help_explains_each_column(
+    server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line for each title of the table, and rules of which there are no others."""
+    monkeypatch.setenv("COLUMNS", "200")
+    assert main(["totals", "--help"]) == 0
+    lines = [line.split() for line in capsys.readouterr().out.splitlines()]
+    explained = {words[0]: " ".join(words[1:]) for words in lines if words}
+    row = {"key": "loss", "iteration": 0, "microbatch": 0, "value": 2.0, "rule": "mean"}
+    worse = partial(count=1, max=0.5, sum=0.5, sum_sq=0.25, ulp_max=3)
+    scalars = [{**row, "weight": 3}, {**row, "microbatch": 1, "value": "NaN"}]
+    said = server.report(run="told", rank=0, partials=[worse], scalars=scalars)
+    assert said.status_code == 200, said.text
+    assert main(["totals", "told", "--url", server.url]) == 0
+    titles, *rows = (line.split() for line in capsys.readouterr().out.splitlines())
+    assert set(titles) <= explained.keys()
+    shown = {row[0]: dict(zip(titles, row, strict=True)) for row in rows}
+    assert all(row["rule"] in explained["rule"] for row in shown.values())
+    loss = shown.pop("loss")
+    assert {title: loss[title] for title in titles[2:]} == {
+        **{"value": "2", "count": "1", "valid": "-"},
+        **{"nonfinite": "1", "sum": "6", "max": "2"},
+    }
+    alike = {tuple(row[title] for title in titles[3:]) for row in shown.values()}
+    assert alike == {("1", str(worse["valid"]), "0", "0.5", "0.5")}
+
+
 @pytest.mark.parametrize("command", [["gate", "run"], ["runs"], ["totals", "run"]])
 def test_an_address_with_a_path_that_is_none_is_no_aggregators(
     server: Server, command: list[str], capsys: pytest.CaptureFixture[str]

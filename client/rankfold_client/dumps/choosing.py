@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -115,6 +115,7 @@ def plan(a: Dump, b: Dump, wish: Wish) -> Plan:
         if of_a != of_b:
             made.notes.append(f"{of_a!r} of {a.path} is compared with {of_b!r} of {b.path}")
         _add(made, series, Side(a, a.series.get(of_a, {})), Side(b, b.series.get(of_b, {})))
+    made.notes += _roundings(made.pairs)
     if mask is not None:
         holders = [wish.mask_dump] if wish.mask_dump else _distinct(a, b)
         made.pairs = [pair._replace(masks=_beside(holders, mask, pair)) for pair in made.pairs]
@@ -232,6 +233,19 @@ def _add(made: Plan, series: str, a: Side, b: Side) -> None:
         )
     made.commits = commits
     made.series.append(series)
+
+
+def _roundings(pairs: Iterable[Pair]) -> Iterator[str]:
+    """Yield, of each series and two dtypes, that one is the other's rounded, if nothing else."""
+    told = set()
+    for pair in pairs:
+        a, b = pair.a.entry.what, pair.b.entry.what
+        if a != b and (pair.series, a, b) not in told:
+            told.add((pair.series, a, b))
+            yield (
+                f"{pair.series!r} is {a} in A and {b} in B: values that one of them was rounded "
+                "to differ from those that were not"
+            )
 
 
 def _beside(dumps: Sequence[Dump], name: str, pair: Pair) -> list[Source]:

@@ -10,6 +10,7 @@ import math
 import shutil
 import tempfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
@@ -47,21 +48,31 @@ def read(path: Path) -> Dump:
 
 def _entry(archive: zipfile.ZipFile, path: Path, member: str) -> Entry:
     with archive.open(member) as file:
-        _, _, dtype = _header(file, member)
+        _, _, dtype = header(file, member)
+    return entry_of(dtype, lambda: _array(path, member))
+
+
+def entry_of(dtype: numpy.dtype, load: Callable[[], Tensor]) -> Entry:
+    """Return the entry of an array of a dtype.
+
+    Args:
+        dtype: as its header says.
+        load: reads it.
+    """
     if dtype.kind == "f" and dtype.itemsize in _FLOAT_BYTES:
-        return Entry(Kind.FLOAT, dtype.name, lambda: _array(path, member))
+        return Entry(Kind.FLOAT, dtype.name, load)
     if dtype.kind in _REFUSALS:
         return unread(Kind.REFUSED, _REFUSALS[dtype.kind])
-    return Entry(Kind.OTHER, dtype.name, lambda: _array(path, member))
+    return Entry(Kind.OTHER, dtype.name, load)
 
 
-def _header(file: Any, member: str) -> tuple[tuple[int, ...], bool, numpy.dtype]:
+def header(file: Any, member: str) -> tuple[tuple[int, ...], bool, numpy.dtype]:
     """Return the shape, whether columns come first, and the dtype."""
     version = npy.read_magic(file)
-    header = _HEADERS.get(version)
-    if header is None:
+    read_header = _HEADERS.get(version)
+    if read_header is None:
         raise ValueError(f"{member!r} has the unusual version {version} of the format")
-    found: tuple[tuple[int, ...], bool, numpy.dtype] = header(file)
+    found: tuple[tuple[int, ...], bool, numpy.dtype] = read_header(file)
     return found
 
 
@@ -81,7 +92,7 @@ def _array(path: Path, member: str) -> Tensor:
 
 def _unpacked(file: IO[bytes], member: str, size: int) -> numpy.ndarray:
     """Return an array in a file that has no name, and is gone with the array."""
-    shape, columns_first, dtype = _header(file, member)
+    shape, columns_first, dtype = header(file, member)
     try:
         with tempfile.TemporaryFile() as room:
             shutil.copyfileobj(file, room)

@@ -19,6 +19,7 @@ READERS = {
     ".safetensors": f"{_HERE}.safetensors_file",
     ".pt": f"{_HERE}.torch_file",
     ".pth": f"{_HERE}.torch_file",
+    ".npy": f"{_HERE}.npy_file",
 }
 
 

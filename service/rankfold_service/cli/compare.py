@@ -28,7 +28,7 @@ from rankfold_service.judge import Ages, Judge
 
 USAGE, INTERRUPTED = 2, 130
 GRACE_SECONDS = 1.0
-NEEDED = {".npz": ["numpy"], ".safetensors": ["safetensors", "numpy"]}
+NEEDED = {".npz": ["numpy"], ".npy": ["numpy"], ".safetensors": ["safetensors", "numpy"]}
 
 DESCRIPTION = """\
 Compares two dumps of log-probs on this machine, without an aggregator: A as the trainer has them,
@@ -37,9 +37,10 @@ is the one that `rankfold gate` would give on a run that had reported them.
 """
 
 EPILOG = """\
-Files are .npz, .safetensors, or .pt (.pth) with a tensor, or dicts and lists of tensors. Names in
-dicts are joined by "/". A list's index is the microbatch; in lists of lists, the iteration and the
-microbatch. Nothing in a file is run: pickled objects are refused.
+Files are .npz, .npy, .safetensors, or .pt (.pth) with a tensor, or dicts and lists of tensors.
+Names in dicts are joined by "/"; an .npy is called as its file is. A list's index is the
+microbatch; in lists of lists, the iteration and the microbatch. Nothing in a file is run: pickled
+objects are refused.
 
 Float tensors are paired by name. Where each file has only one, these two are compared whatever
 their names; --a-key and --b-key pair any two, of one file too. What only one file has makes the
@@ -51,8 +52,8 @@ and where both have it, they must agree; --mask-file says whose counts. Token id
 likewise, in A and B.
 
 A comparison needs torch: the extra 'compare' brings all. Tensors may be larger than memory: in
-.safetensors and .pt they stay in the file until they are read, large ones of an .npz are unpacked
-into the folder that TMPDIR names, one pair at a time.
+.safetensors, .npy and .pt they stay in the file until they are read, large ones of an .npz are
+unpacked into the folder that TMPDIR names, one pair at a time.
 
 examples:
   rankfold compare trainer.safetensors rollout.safetensors
@@ -107,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         options.print_json(answer)
     else:
-        print(verdict_text(answer, Screen.of(sys.stdout)))
+        print(verdict_text(answer, Screen.of(sys.stdout), offline=True))
     return EXIT_CODES[answer["gate"]]
 
 

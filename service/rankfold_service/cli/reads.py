@@ -18,6 +18,21 @@ CODES = (
     "exit codes: 0 done, 1 no such project, run, attempt or rank, or output that cannot be\n"
     "written, 2 wrong usage or refused, 4 no aggregator answers, or it cannot answer now"
 )
+TOTALS = """\
+Prints every key of a run, folded over all iterations and ranks, and what its value was folded from:
+
+  key        a series' name with what is counted of it, or a scalar's own name
+  rule       how its value is folded: sum, max, min, mean, std or last
+  value      the folded value, - where nothing was folded
+  count      of a series: positions that differ; of a scalar: finite values that were reported
+  valid      of a series: positions under the mask
+  nonfinite  of a series: differences that are not finite; of a scalar: values that are not
+  sum        of a series: of the finite |a - b|; of a scalar: of its values, times their weights
+             where the rule is mean
+  max        the largest finite |a - b|, or the largest value of a scalar
+
+Keys of one series differ in rule and value only: what they are folded from is the same.
+"""
 SHOWN_WORST = 20
 SHOWN_PROJECTS = 5
 
@@ -44,8 +59,7 @@ def add_totals(subparsers: options.Subparsers) -> None:
         subparsers,
         "totals",
         show_totals,
-        "Prints every key of a run, folded over all iterations and ranks, and what its value\n"
-        "was folded from.",
+        TOTALS,
         f"example:\n  rankfold totals my-run --attempts all\n\n{CODES}",
     )
     options.add_run(parser)

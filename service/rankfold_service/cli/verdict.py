@@ -24,22 +24,28 @@ SERIES_COLUMNS = (
 Item = dict[str, Any]
 
 
-def verdict_text(answer: Item, screen: Screen) -> str:
-    """Return the verdict on a run for a person to read."""
+def verdict_text(answer: Item, screen: Screen, *, offline: bool = False) -> str:
+    """Return the verdict on a run for a person to read.
+
+    Args:
+        answer: the gate's.
+        screen: where the text goes.
+        offline: the run is a comparison of two files, which has no ranks and is always finished.
+    """
     blocks = [
-        _head(answer, screen),
+        _head(answer, screen, offline),
         _series(answer["series"], screen),
-        "\n".join(_coverage(answer, screen)),
+        "\n".join(_coverage(answer, screen, offline)),
         _worst(answer["worst"], screen),
     ]
     return "\n\n".join(filter(None, blocks))
 
 
-def _head(answer: Item, screen: Screen) -> str:
-    name = visible(f"{answer['project']}/{answer['run']}")
-    state = answer["state"] + (", live" if answer["live"] else "")
+def _head(answer: Item, screen: Screen, offline: bool) -> str:
+    name = visible(answer["run"] if offline else f"{answer['project']}/{answer['run']}")
+    state = "" if offline else f" ({answer['state']}{', live' if answer['live'] else ''})"
     reasons = [f"  {visible(reason)}" for reason in answer["reasons"]]
-    return "\n".join([f"{screen.gate(answer['gate'])}  {name} ({state})", *reasons])
+    return "\n".join([f"{screen.gate(answer['gate'])}  {name}{state}", *reasons])
 
 
 def _series(series: dict[str, Item], screen: Screen) -> str:
@@ -52,14 +58,17 @@ def _series(series: dict[str, Item], screen: Screen) -> str:
     return table(SERIES_COLUMNS, rows, screen)
 
 
-def _coverage(answer: Item, screen: Screen) -> Iterator[str]:
-    for heading, line in (
-        *_iterations(answer["iterations"]),
+def _coverage(answer: Item, screen: Screen, offline: bool) -> Iterator[str]:
+    reported = (
         *_ranks(answer["ranks"]),
         *(("missing", line) for line in _first(map(_missing, answer["missing"]))),
         ("conflicts", number(answer["conflicts"])),
         *(("conflict", line) for line in _first(map(_conflict, answer["conflict_details"]))),
         ("dropped", number(answer["dropped"])),
+    )
+    for heading, line in (
+        *_iterations(answer["iterations"]),
+        *(_lacking(answer["missing"]) if offline else reported),
     ):
         yield f"{screen.heading(heading)}{' ' * (12 - len(heading))}{line}"
 
@@ -88,15 +97,25 @@ def _ranks(ranks: Item) -> Iterator[tuple[str, str]]:
         yield "missing", _which("rank", ranks["missing"], expected - reporting)
 
 
+def _lacking(missing: list[Item]) -> Iterator[tuple[str, str]]:
+    """Yield what one of two files lacks."""
+    for line in _first(f"iteration {each['iteration']}: {_owed(each)}" for each in missing):
+        yield "missing", line
+
+
 def _missing(missing: Item) -> str:
     where = (
         f"iteration {missing['iteration']}, attempt {missing['attempt']}, rank {missing['rank']}"
     )
+    return f"{where}: {_owed(missing)}"
+
+
+def _owed(missing: Item) -> str:
     if missing["series"] is None:
-        return f"{where}: its commit"
+        return "its commit"
     microbatches = missing["microbatches"]
     owed = f"microbatch {_listed(microbatches, len(microbatches))}" if microbatches else "all of it"
-    return f"{where}: {owed} of {visible(missing['series'])}"
+    return f"{owed} of {visible(missing['series'])}"
 
 
 def _conflict(conflict: Item) -> str:

@@ -137,6 +137,68 @@ def test_dumps_keep_every_dtype(
     assert reported(run) == figures(rf.compare(odd, odd.double() * 1.5))
 
 
+@pytest.mark.parametrize(
+    "array",
+    [
+        A.numpy(),
+        np.asfortranarray(A.numpy().astype("f2")),
+        A.numpy().astype(">f8"),
+        np.float32(-1.5),
+        np.empty((0, 3), "f4"),
+    ],
+    ids=["plain", "columns first", "foreign bytes", "scalar", "empty"],
+)
+def test_an_npy_is_one_tensor(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], array: np.ndarray[Any, Any]
+) -> None:
+    """It is called as its file is, and compared where it lies."""
+    np.save(tmp_path / "rollout.log_probs.npy", array)
+    tensor = torch.from_numpy(np.ascontiguousarray(array.astype(array.dtype.newbyteorder("="))))
+    b = write_pt(tmp_path / "b.pt", {"x": tensor.reshape(array.shape)})
+    run = Run(capfd, tmp_path / "rollout.log_probs.npy", b)
+    assert (run.code, run.series) == (0, ["rollout.log_probs"])
+    assert (run.column("valid"), run.column("count")) == ([array.size], [0])
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "is no .npy or is damaged: "),
+        (b"\x93NUMPY\x09\x00" + bytes(100), "has the unusual version (9, 0)"),
+        (lambda whole: whole[:-1], "is no .npy or is damaged: it does not hold what its header"),
+        (lambda whole: whole + b"x", "is no .npy or is damaged: it does not hold what its header"),
+        (np.array([object()]), "pickled Python objects, which are not read"),
+        (np.zeros(2, "c8"), "complex numbers"),
+    ],
+)
+def test_a_damaged_npy_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], content: Any, reason: str
+) -> None:
+    """What is cut off, longer than it says, or no array of numbers."""
+    good, bad = tmp_path / "a.npy", tmp_path / "b.npy"
+    np.save(good, A.numpy())
+    if isinstance(content, np.ndarray):
+        np.save(bad, content, allow_pickle=True)
+    else:
+        bad.write_bytes(content if isinstance(content, bytes) else content(good.read_bytes()))
+    run = Run(capfd, good, bad)
+    assert (run.code, run.report) == (2, None)
+    assert reason in run.said
+
+
+def test_other_dtypes_are_told(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Once for each series: what was only rounded looks like another number."""
+    half = A.bfloat16()
+    a = write_pt(tmp_path / "a.pt", {"x": [A, A], "y": [A, half]})
+    b = write_pt(tmp_path / "b.pt", {"x": [half, half], "y": [A, half]})
+    run = Run(capfd, a, b)
+    assert run.column("count") == [2, 2, 0, 0]
+    assert run.said == (
+        "rankfold compare: 'x' is float32 in A and bfloat16 in B: values that one of them was "
+        "rounded to differ from those that were not\n"
+    )
+
+
 @given(comparing.inputs())
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
