@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -28,14 +30,25 @@ def url() -> Iterator[str]:
 def interrupted(arguments: list[str], module: str, *before: str) -> tuple[int, str]:
     """Send Ctrl-C once a module is imported; return the exit code and what was said after."""
     command = [*before, *COMMAND, *arguments]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    environment = {**os.environ, "PYTHONPROFILEIMPORTTIME": "1"}  # for its own programs
+    with subprocess.Popen(
+        command, stderr=subprocess.PIPE, text=True, env=environment, start_new_session=True
+    ) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if line.rstrip().endswith(f" {module}"):
                 break
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
         said = [line for line in process.stderr if not line.startswith("import time:")]
         return process.wait(PATIENCE), "".join(said)
+
+
+@pytest.mark.parametrize(
+    "module", ["rankfold_service.cli.children", "torch.types", "torch.storage"]
+)
+def test_interrupt_of_a_program_of_ours_says_nothing(tmp_path: Path, module: str) -> None:
+    """What delivers a spool needs long to be imported, in a process of its own."""
+    assert interrupted(["spool", "flush", str(tmp_path)], module) == (130, "")
 
 
 @pytest.mark.parametrize(

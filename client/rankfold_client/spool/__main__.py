@@ -6,6 +6,7 @@ import argparse
 import functools
 import logging
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -28,6 +29,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--timeout", type=float, default=60.0)
     args = parser.parse_args(argv)
     logging.basicConfig(format="%(message)s")
+    try:
+        # The command starts this program with Ctrl-C blocked, for imports may take long.
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+        return _flush(args)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def _flush(args: argparse.Namespace) -> int:
     say = functools.partial(print, flush=True)
     try:
         found = segments_in(args.folder)
@@ -43,8 +53,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"rankfold spool: {error}", file=sys.stderr)  # noqa: T201
         return USAGE
-    except KeyboardInterrupt:
-        return INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -6,12 +6,41 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 STOP_SECONDS = 10.0
+GRACE_SECONDS = 1.0
 TAIL_LINES = 30
+
+
+def attended(command: list[str], **how: Any) -> tuple[int, bytes]:
+    """Run a program of ours to its end; return its exit code and what it wrote to a pipe.
+
+    Ctrl-C goes to both. The program starts with it blocked, until it can end quietly; what has not
+    ended by then is ended from here.
+
+    Args:
+        command: the program and its arguments.
+        how: more of what `subprocess.Popen` takes.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with subprocess.Popen(command, **how) as started:  # noqa: S603 - our own modules
+            try:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+                written, _ = started.communicate()
+            except KeyboardInterrupt:
+                with suppress(subprocess.TimeoutExpired):
+                    started.wait(GRACE_SECONDS)
+                raise
+            finally:
+                started.kill()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return started.returncode, written
 
 
 class ChildFailed(Exception):

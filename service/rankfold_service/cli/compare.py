@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from rankfold.coverage import Selection
@@ -20,6 +19,7 @@ from rankfold.ledger import Ledger
 from rankfold.rules import RuleSet
 from rankfold_service.cli import options
 from rankfold_service.cli.api import Answer
+from rankfold_service.cli.children import attended
 from rankfold_service.cli.gate import EXIT_CODES, add_thresholds
 from rankfold_service.cli.text import Screen
 from rankfold_service.cli.verdict import verdict_text
@@ -27,7 +27,6 @@ from rankfold_service.http.decode import decode_report
 from rankfold_service.judge import Ages, Judge
 
 USAGE, INTERRUPTED = 2, 130
-GRACE_SECONDS = 1.0
 NEEDED = {".npz": ["numpy"], ".npy": ["numpy"], ".safetensors": ["safetensors", "numpy"]}
 
 DESCRIPTION = """\
@@ -100,7 +99,8 @@ def add_parser(subparsers: options.Subparsers) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the verdict and return its exit code."""
     _check(args)
-    code, written = _compared([sys.executable, "-m", "rankfold_client.dumps", *_arguments(args)])
+    command = [sys.executable, "-m", "rankfold_client.dumps", *_arguments(args)]
+    code, written = attended(command, stdout=subprocess.PIPE)
     if code:
         return _failed(code)
     report, series = written.splitlines()
@@ -110,30 +110,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(verdict_text(answer, Screen.of(sys.stdout), offline=True))
     return EXIT_CODES[answer["gate"]]
-
-
-def _compared(command: list[str]) -> tuple[int, bytes]:
-    """Run the client's program and return its exit code and what it wrote.
-
-    Ctrl-C goes to both. The program starts with it blocked, until it can end quietly; what has not
-    ended by then is ended from here.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        started = subprocess.Popen(command, stdout=subprocess.PIPE)  # noqa: S603
-        with started:
-            try:
-                signal.pthread_sigmask(signal.SIG_SETMASK, before)
-                written, _ = started.communicate()
-            except KeyboardInterrupt:
-                with suppress(subprocess.TimeoutExpired):
-                    started.wait(GRACE_SECONDS)
-                raise
-            finally:
-                started.kill()
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return started.returncode, written
 
 
 def judged(body: bytes, series: tuple[str, ...], policy: Policy) -> Answer:

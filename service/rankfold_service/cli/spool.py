@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import subprocess
 import sys
 
 from rankfold_service.cli import options
+from rankfold_service.cli.children import attended
 
 DESCRIPTION = """\
 Delivers what trainers with a spool (RANKFOLD_SPOOL_DIR) had not delivered when they ended, however
@@ -51,4 +51,5 @@ def run(args: argparse.Namespace) -> int:
         environment["RANKFOLD_TOKEN"] = args.token
     command = [sys.executable, "-m", "rankfold_client.spool", args.what]
     command += ["--timeout", str(args.timeout), "--", args.folder]
-    return subprocess.run(command, env=environment, check=False).returncode  # noqa: S603
+    code, _ = attended(command, env=environment)
+    return code
