@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import SupportsFloat, SupportsIndex
 
 from torch import Tensor
@@ -107,6 +107,12 @@ def check_text(what: str, value: object) -> None:
     """Refuse what is neither a string nor left out."""
     if not isinstance(value, str | None):
         raise ValueError(f"{what} must be a string, not {type(value).__name__}")
+
+
+def check_choice(what: str, names: Sequence[str] | None) -> None:
+    """Refuse a choice of nothing, which a query cannot say: it would be one of all."""
+    if names is not None and not names:
+        raise ValueError(f"{what} must name at least one, or be None for all")
 
 
 def to_bound(what: str, value: SupportsIndex) -> int:

@@ -12,7 +12,14 @@ from typing import Any, NoReturn, Self
 from rankfold.answers import GateAnswer
 from rankfold.partial import Partial
 from rankfold_client.breath import Breath
-from rankfold_client.checks import check_name, check_text, checked_meta, to_bound, to_index
+from rankfold_client.checks import (
+    check_choice,
+    check_name,
+    check_text,
+    checked_meta,
+    to_bound,
+    to_index,
+)
 from rankfold_client.compiled import prepare, warm_up
 from rankfold_client.delivery import Delivery
 from rankfold_client.identity import identify
@@ -169,15 +176,16 @@ class Reporter(Recorder):
         Args:
             iteration: one that this rank has ended.
             timeout: seconds to wait at most; infinity is as long as it takes.
-            keys: only these; None is all.
+            keys: only these, at least one; None is all.
 
         Raises:
             ValueError: this rank has not ended the iteration, so that it would wait for itself;
-                or the timeout is NaN or negative.
+                the timeout is NaN or negative; or no key is chosen.
             TimeoutError: it was not complete in time, which says which ranks and microbatches are
                 missing; or nothing answered.
             RankfoldError: the aggregator refuses; reading needs a token with the scope read.
         """
+        check_choice("keys", keys)
         deadline = self._before_reading(iteration, timeout)
         return self._reader.folded(iteration, deadline, keys)
 
@@ -201,7 +209,7 @@ class Reporter(Recorder):
         Args:
             iteration: one that this rank has ended.
             timeout: seconds to wait at most; infinity is as long as it takes.
-            series: only these; None is all.
+            series: only these, at least one; None is all.
             first: the first iteration that is judged; None is the run's.
             max_mismatch_count: fail where a series has more mismatches; None is 0.
             max_diff_max: fail where a series has a larger difference.
@@ -210,10 +218,11 @@ class Reporter(Recorder):
 
         Raises:
             ValueError: this rank has not ended the iteration, so that it would wait for itself;
-                or the timeout is NaN or negative.
+                the timeout is NaN or negative; or no series is chosen.
             TimeoutError: nothing answered in time, or it does not know the iteration yet.
             RankfoldError: the aggregator refuses; reading needs a token with the scope read.
         """
+        check_choice("series", series)
         deadline = self._before_reading(iteration, timeout)
         policy = {
             "series": series,

@@ -224,6 +224,8 @@ def test_reporter_scalars_do_not_count_as_microbatches_of_a_commit() -> None:
         (lambda r: r.scalar("k", 1.0, rule="median"), "rule must be one of last, max, mean"),
         (lambda r: r.scalar("k", 1.0, rule=["mean"]), "rule must be one of last, max, mean"),
         (lambda r: (r.partial("s", CLEAN, microbatch=4), r.end_iteration(2)), "had 5 micro"),
+        (lambda r: r.folded(0, keys=[]), "keys must name at least one, or be None for all"),
+        (lambda r: r.wait_gate(0, series=()), "series must name at least one"),
     ],
 )
 def test_reporter_refuses_what_can_never_be_reported(
