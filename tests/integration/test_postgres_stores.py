@@ -22,6 +22,7 @@ from rankfold_service.store import Arrival, Store
 from rankfold_service.store.memory import MemoryStore
 from rankfold_service.store.postgres import known
 from rankfold_service.store.postgres.opening import open_store
+from rankfold_service.store.postgres.statements import PROBE
 from rankfold_service.store.postgres.store import PostgresStore
 from support import reports as rows_of
 from support.postgres import Postgres, needs_postgres
@@ -304,6 +305,22 @@ def test_store_forgets_what_a_new_connection_may_not_have(fleet: Fleet) -> None:
     end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
     fleet.postgres.execute(end, fleet.database)
     assert take(one, [report(0, [partial(0, 1)])], 1) == [Receipt(1, 0, 0)]
+
+
+def test_probe_waits_for_nobody(fleet: Fleet) -> None:
+    """A session that stops amid its probe takes the readiness of no other aggregator away."""
+    one, other, *_ = fleet.stores
+
+    def stops() -> None:
+        for statement in PROBE:
+            one.database.send(statement)
+        assert one.database.rows("SELECT count(*) FROM probe") == [(1,)]
+        before = fleet.postgres.execute("SELECT pg_current_wal_flush_lsn()")
+        other.probe()
+        # It had to wait for the disk all the same.
+        assert fleet.postgres.execute("SELECT pg_current_wal_flush_lsn()") != before
+
+    one.database.write(stops)
 
 
 def test_probe_needs_room_as_reports_do(fleet: Fleet) -> None:

@@ -215,10 +215,13 @@ SELECT pg_total_relation_size('run') + sum(pg_total_relation_size(part.relid))::
        pg_partition_tree(tables.id) AS part
 """
 
+# All aggregators have one row for it, and a session that stopped amid its probe would hold up the
+# others': so it is left to who has it, and a word in the log makes the commit durable all the same.
 # A row that is there is written over without more room on the disk, which reports need: a sort
 # that does not fit into memory needs it too, and leaves nothing behind.
 PROBE = (
-    "UPDATE probe SET at = now()",
+    "UPDATE probe SET at = now() WHERE ctid IN (SELECT ctid FROM probe FOR UPDATE SKIP LOCKED)",
+    "SELECT pg_logical_emit_message(true, 'rankfold', 'probe')",
     "SELECT set_config('work_mem', '64kB', true), set_config('temp_tablespaces', '', true)",
     """
 SELECT count(*)
