@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Literal
 
@@ -55,6 +57,35 @@ def paused(postgres: Postgres) -> Iterator[None]:
         for pid in pids:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def silenced(postgres: Postgres) -> Iterator[None]:
+    """Stop the aggregators' sessions, of which none has at that moment what every commit needs.
+
+    One that is stopped while it writes the log of PostgreSQL stops all others until it goes on:
+    that is a database which hangs, and nobody can take over.
+    """
+    for _ in range(100):
+        with paused(postgres):
+            if _commits(postgres):
+                yield
+                return
+        time.sleep(0.01)
+    raise AssertionError("the sessions were writing the log each time they were stopped")
+
+
+def _commits(postgres: Postgres) -> bool:
+    """Whether others can commit within a second."""
+    ours = ThreadPoolExecutor(1)
+    try:
+        ours.submit(postgres.execute, "SELECT pg_logical_emit_message(true, 'a', 'b')").result(1.0)
+    except TimeoutError:
+        return False
+    else:
+        return True
+    finally:
+        ours.shutdown(wait=False)
 
 
 @contextmanager

@@ -161,7 +161,7 @@ class Replicated(Conductor):
 
     def silence_sessions(self) -> None:
         """Stop the aggregators' sessions for good: they are given up, and others take over."""
-        with databases.paused(self._server.postgres):
+        with databases.silenced(self._server.postgres):
             self._server.resumed()
 
     def refuse_connections(self) -> None:
