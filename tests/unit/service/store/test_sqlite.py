@@ -15,6 +15,7 @@ from rankfold.errors import StoreDamaged, StoreRefused, StoreUnavailable
 from rankfold.rules import RuleSet
 from rankfold.wire import Receipt, Report
 from rankfold_service.store import Arrival
+from rankfold_service.store.record import Entry, pack
 from rankfold_service.store.sqlite import SqliteStore
 from support.reports import SERIES, partial, report
 
@@ -118,16 +119,18 @@ def test_log_stays_short_under_many_small_writes(path: Path) -> None:
 def test_journal_stays_bounded_under_nothing_but_new_runs(path: Path) -> None:
     """However much each checkpoint writes, what a start has to replay does not grow with it."""
     store = SqliteStore(path, RuleSet(), checkpoint_bytes=20_000)
-    longest = 0
+    longest = written = 0
     for number in range(60):
         rows = [partial(iteration=iteration, valid=number + 1) for iteration in range(100)]
         store.ingest([Arrival(report(run=f"run-{number}", partials=rows), 1.0)])
         store.maintain()
         query = "SELECT coalesce(sum(length(records)), 0) FROM journal"
         (waiting,) = store.file.connection.execute(query).fetchone()
+        written += len(pack(Entry("report", 1.0, 16, report(run=f"run-{number}", partials=rows))))
         longest = max(longest, waiting)
-    assert 10_000 < longest <= 60_000
     store.close()
+    # Saving takes its turns by the clock, so that a slow machine is a little behind.
+    assert 10_000 < longest <= 100_000 < written
 
 
 def test_killed_store_answers_the_same_after_a_restart(path: Path, store: SqliteStore) -> None:
