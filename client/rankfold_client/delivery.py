@@ -49,7 +49,7 @@ class Delivery:
         if writer is not None:
             self._keeper = Keeper(writer.folder, outbox, writer, fed=self._sender.nudge)
         self._process, self._warned = os.getpid(), False
-        self._closed, self._undelivered = False, 0
+        self._closed, self._ended, self._undelivered = False, False, 0
 
     @property
     def dropped(self) -> int:
@@ -64,19 +64,30 @@ class Delivery:
         self._sender.start()
 
     def put(self, item: Item) -> None:
-        """Hand an item over; it never waits for the network."""
+        """Hand an item over; it never waits for the network.
+
+        Raises:
+            RuntimeError: it came too late for a close that a signal's handler or another thread
+                called meanwhile.
+        """
         # A lock that another thread held when the process was forked is never given back.
         if self._forked():
             self._warn()
         elif self._in_order.put(item) in (1, BATCH):
             self._sender.nudge()
+        self._check_in_time()
 
     def put_pending(self, pending: Pending, make: Callable[[Partial], Item]) -> None:
-        """Hand an item over that an accelerator has still to compute; nothing waits for it."""
+        """Hand an item over that an accelerator has still to compute; nothing waits for it.
+
+        Raises:
+            RuntimeError: as for `put`.
+        """
         if self._forked():
             self._warn()
         elif self._in_order.put_pending(pending, make) == 1:
             self._sender.nudge()
+        self._check_in_time()
 
     def flush(self, timeout: float) -> int:
         """Send at once, wait for at most so many seconds, and return how many items are left."""
@@ -103,6 +114,7 @@ class Delivery:
         if finish and self._nothing_is_lost():
             self.put(FINISH)
             self._sender.flush(max(0.0, deadline - time.monotonic()))
+        self._ended = True
         self._undelivered = self._left()
         self._sender.stop(max(0.0, deadline - time.monotonic()))
         remaining = max(0.0, deadline - time.monotonic())
@@ -111,6 +123,15 @@ class Delivery:
             items = "1 item" if self._undelivered == 1 else f"{self._undelivered} items"
             log.warning("%s: closed with %s undelivered%s", self._name, items, where)
         return self._undelivered
+
+    def _check_in_time(self) -> None:
+        """Tell whoever reports what nobody sends any more; a handler came at any moment of it."""
+        if self._ended and self._left() > self._undelivered:
+            self._undelivered = self._left()
+            raise RuntimeError(
+                f"the reporter of {self._name} was closed in the middle of this report, "
+                "which is not delivered"
+            )
 
     def _forked(self) -> bool:
         return os.getpid() != self._process

@@ -93,7 +93,7 @@ class Sender:
         self._complained: Counter[str] = Counter()
         self._complaints = Complaints(who, clock)
         self._hurry, self._hurrying = 0, threading.RLock()
-        self._stopping = False
+        self._stopping = self._stopped = False
         # Not an event, whose lock a signal's handler would wait for that came while it was set.
         self._wake: SimpleQueue[None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="rankfold-sender", daemon=True)
@@ -106,8 +106,8 @@ class Sender:
         """End the thread after the request that it may be waiting for."""
         self._stopping = True
         self.nudge()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+        # Not joined: a signal's handler may hold the outbox's lock, which only this wait gives back.
+        self._outbox.wait_for(lambda: self._stopped or not self._thread.is_alive(), timeout)
 
     def nudge(self) -> None:
         """Say that there may be something to send."""
@@ -271,8 +271,12 @@ class Sender:
             if delay != 0:
                 with contextlib.suppress(Empty):
                     self._wake.get(timeout=delay)
-        self.complain(last=True)
-        self._transport.close()
+        try:
+            self.complain(last=True)
+            self._transport.close()
+        finally:
+            self._stopped = True
+            self._outbox.notify()
 
     def complain(self, *, last: bool = False) -> None:
         """Log what went wrong, unless that was done less than a minute ago; see `Complaints`."""

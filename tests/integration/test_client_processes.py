@@ -209,6 +209,45 @@ def test_handler_of_a_signal_may_report_and_close(
     assert server.get(run, "gate")["conflicts"] == 0
 
 
+@pytest.mark.parametrize("spooled", [False, True])
+def test_handler_that_closes_and_returns_loses_no_report_silently(
+    server: Server, run: str, tmp_path: Path, spooled: bool
+) -> None:
+    """Wherever the signal comes, each report has arrived, or it raised; and nobody waits in vain."""
+    rounds, reading, writing = 30, *os.pipe()
+
+    def train(launch: int) -> int:
+        """Report until the reporter says that it is closed; return how many reports did not."""
+        reporter = rf.Reporter(
+            *(run,),
+            url=server.url,
+            rank=0,
+            world_size=1,
+            attempt=launch,
+            iteration=1_000_000 * launch,
+            spool=tmp_path if spooled else "",
+        )
+        left: list[int] = []
+        signal.signal(signal.SIGALRM, lambda *_: left.append(reporter.close(SOON)))
+        signal.setitimer(signal.ITIMER_REAL, 0.01 + 0.0001 * launch)
+        handed_over = 0
+        with contextlib.suppress(RuntimeError):
+            while True:
+                reporter.partial(SERIES, CLEAN)
+                handed_over += 1
+        assert left == [0]
+        return handed_over
+
+    pid = child(lambda: os.write(writing, b"%d" % sum(map(train, range(rounds)))) and None)
+    assert status(pid) == 0
+    told = int(os.read(reading, 100))
+    os.close(reading)
+    os.close(writing)
+    keys = server.get(run, "totals", attempts="all")["keys"]
+    # What was on disk before its report raised is delivered by the next one.
+    assert 0 <= keys[f"{SERIES}_valid_count"]["value"] / 4 - told <= spooled * rounds
+
+
 def test_close_that_a_signal_ended_does_not_say_that_all_is_delivered(run: str) -> None:
     """Whoever closes again is told what was left."""
     reporter = rf.Reporter(run, url=NOBODY, rank=0, world_size=1)

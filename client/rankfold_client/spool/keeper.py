@@ -90,14 +90,15 @@ class Keeper:
 
     def close(self) -> None:
         """Write down what is done with and let go of all segments."""
-        if self._writer is not None:
-            self._writer.shut()
+        # Otherwise the process lets go of them when it ends: an append must not meet another's file
+        # under the number that its own had.
+        may_let_go = self._writer is None or self._writer.shut()
         self._stopping, self._next_keep = True, self._clock()
         try:
             self._keep()
         except OSError as error:
             log.warning("the spool %s could not be brought up to date: %s", self.folder, error)
-        for segment in self._segments():
+        for segment in self._segments() if may_let_go else ():
             segment.close()
 
     def leave(self, timeout: float) -> str:
@@ -219,9 +220,10 @@ class Keeper:
         if segment.unread or segment.pending:
             return False
         if self._writer is not None and segment.origin is self._writer.origin:
-            # The newest one stays, and with it the count that all of them hold.
+            # What is appended to stays, and with it the count that all of them hold.
             newest = segment is self._writer.segments[-1]
-            return not newest or (self._stopping and not segment.origin.untold)
+            shut = self._writer.current is None
+            return not newest or (self._stopping and shut and not segment.origin.untold)
         return not segment.origin.untold
 
     def _forget(self, segment: Segment) -> None:

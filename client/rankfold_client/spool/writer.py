@@ -22,6 +22,8 @@ SEGMENT_BYTES = 4 << 20
 # An append takes microseconds, or more on a busy machine; one of this length says that the disk
 # does not answer, and that the next may take longer.
 SLOW = 1.0
+# How long the end waits for an append.
+PATIENCE = 0.25
 # How long the keeper may wait for the disk before appends stay away from it.
 STUCK = 2.0
 
@@ -123,10 +125,14 @@ class Writer:
             with self.putting:
                 self._current = begun
 
-    def shut(self) -> None:
-        """Append nothing any more."""
-        with self.putting:
-            self._current = None
+    def shut(self) -> bool:
+        """Append nothing any more; False where an append is under way and does not end."""
+        # A signal's handler that closes in the middle of an append waits for us, it for the handler.
+        if not self.putting.acquire(timeout=PATIENCE):
+            return False
+        self._current = None
+        self.putting.release()
+        return True
 
     def fail(self, error: Exception) -> None:
         """Stay away from the disk until it is found well."""

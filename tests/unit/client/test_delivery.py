@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rankfold_client as rf
 from rankfold_client.delivery import Delivery
+from rankfold_client.in_order import InOrder
 from rankfold_client.items import Item, commit_item, partial_item
 from rankfold_client.origin import Origin
 from rankfold_client.outbox import Outbox
+from rankfold_client.spool.records import from_record
+from rankfold_client.spool.segment import Segment
+from rankfold_client.spool.writer import Writer
 from unit.client.fakes import CLEAN, FakeTransport, Later, microbatches
 
 OWN = {"project": "p", "run": "r", "attempt": 0, "rank": 0}
@@ -72,3 +78,76 @@ def test_delivery_counts_what_an_accelerator_could_not_say(
     assert delivery.close(0.2, finish=True) == 8
     assert (transport.finished, transport.accepted[-1]["dropped"]) == ([], 5)
     assert "mask must hold 0 and 1" in caplog.text
+
+
+@pytest.mark.parametrize("where", [(InOrder, "put"), (Outbox, "_enter")])
+@pytest.mark.parametrize("before", [True, False])
+def test_delivery_tells_of_what_came_too_late_for_a_handlers_close(
+    monkeypatch: pytest.MonkeyPatch, where: tuple[type, str], before: bool
+) -> None:
+    """A close in the middle of a report has it, or the report raises and the next close counts."""
+    transport = FakeTransport()
+    delivery = started(transport)
+    assert delivery.flush(SOON) == 0
+    owner, name = where
+    whole = getattr(owner, name)
+
+    def interrupted(*arguments: Any) -> Any:
+        monkeypatch.setattr(owner, name, whole)
+        if before:
+            assert delivery.close(SOON, finish=True) == 0
+        found = whole(*arguments)
+        if not before:
+            assert delivery.close(SOON, finish=True) == 0
+        return found
+
+    monkeypatch.setattr(owner, name, interrupted)
+    if before:
+        with pytest.raises(RuntimeError, match="rank 0 of run r was closed in the middle of this"):
+            delivery.put(partial_item("s", 0, 0, CLEAN))
+    else:
+        delivery.put(partial_item("s", 0, 0, CLEAN))
+    assert delivery.close(SOON, finish=True) == before
+    assert len(microbatches(transport.accepted)) == (not before)
+
+
+def test_delivery_tells_of_a_pending_item_that_came_too_late() -> None:
+    """One that an accelerator has still to compute is not lost without a word either."""
+    delivery = started(FakeTransport())
+    assert delivery.close(SOON, finish=False) == 0
+    with pytest.raises(RuntimeError, match="not delivered"):
+        put(delivery, Later(), 0)
+    assert delivery.close(SOON, finish=False) == 1
+
+
+def test_delivery_that_a_handler_closes_amid_an_append_does_not_wait_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The append goes on after the handler, into its own file, where the next process finds it."""
+    own = Origin(OWN)
+    writer = Writer(tmp_path, own, 1 << 20)
+    outbox = Outbox(1000, 1 << 20, time.monotonic, own, writer)
+    delivery = Delivery("rank 0 of run r", outbox, FakeTransport(), writer)
+    delivery.start()
+    while writer.current is None:
+        time.sleep(0.001)
+    assert delivery.flush(SOON) == 0
+    whole, took = Segment.append, list[float]()
+
+    def interrupted(segment: Segment, record: bytes) -> None:
+        monkeypatch.setattr(Segment, "append", whole)
+        begun = time.monotonic()
+        assert delivery.close(SOON, finish=False) == 0
+        took.append(time.monotonic() - begun)
+        whole(segment, record)
+
+    monkeypatch.setattr(Segment, "append", interrupted)
+    with pytest.raises(RuntimeError, match="not delivered"):
+        delivery.put(partial_item("s", 0, 7, CLEAN))
+    assert took[0] < SOON / 2
+    (segment,) = writer.segments
+    segment.close()
+    left = Segment.claim(segment.path)
+    assert left is not None
+    assert [from_record(record)[:4] for record, _ in left.loaded] == [("p", "s", 0, 7)]
+    left.close()
