@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from rankfold_client.items import FINISH, Item, named, pack, size_of
+from rankfold_client.items import FINISH, Item, named, pack, size_of, unpack
 from rankfold_client.origin import Origin
 from rankfold_client.spool.segment import Segment
 from rankfold_client.spool.writer import Writer
@@ -193,6 +193,17 @@ class Outbox:
         """Return where a segment of our own ends, and how many of its records are on disk only."""
         with self.putting:
             return segment.end, segment.unread
+
+    def in_memory(self, segment: Segment) -> list[tuple[Item, int]]:
+        """Return the items in memory that a segment holds too, each with where it ends there."""
+        with self._changed:
+            held, start = list[tuple[bytes, int]](), 0
+            for stretch in self._stretches:
+                if stretch.segment is segment:
+                    both = zip(self._items, self._ends, strict=True)
+                    held += islice(both, start, start + stretch.length)
+                start += stretch.length
+        return [(unpack(item), end) for item, end in held]
 
     def feed(self, segment: Segment, records: Sequence[tuple[Item, int]], lost: int) -> None:
         """Bring items into memory that waited in a segment alone.

@@ -106,7 +106,7 @@ class Sender:
         """End the thread after the request that it may be waiting for."""
         self._stopping = True
         self.nudge()
-        # Not joined: a signal's handler may hold the outbox's lock, which only this wait gives back.
+        # Not joined: a signal's handler may have the outbox's lock, which this wait gives back.
         self._outbox.wait_for(lambda: self._stopped or not self._thread.is_alive(), timeout)
 
     def nudge(self) -> None:

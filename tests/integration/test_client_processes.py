@@ -213,7 +213,7 @@ def test_handler_of_a_signal_may_report_and_close(
 def test_handler_that_closes_and_returns_loses_no_report_silently(
     server: Server, run: str, tmp_path: Path, spooled: bool
 ) -> None:
-    """Wherever the signal comes, each report has arrived, or it raised; and nobody waits in vain."""
+    """Wherever the signal comes, each report has arrived, or it raised; nobody waits in vain."""
     rounds, reading, writing = 30, *os.pipe()
 
     def train(launch: int) -> int:

@@ -164,6 +164,32 @@ def test_spool_that_vanishes_under_a_trainer_is_made_anew(
     assert list(folder.iterdir()) == []
 
 
+def test_spool_that_is_cut_off_under_a_trainer_is_written_anew(
+    server: Server, run: str, tmp_path: Path
+) -> None:
+    """After `truncate` of its files a kill loses nothing, what was there before included."""
+
+    def train(done: Callable[[], None]) -> None:
+        reporter = rf.Reporter(run, url=NOBODY, rank=0, world_size=1, spool=tmp_path)
+        time.sleep(0.1)
+        report(reporter, done, 20)
+        (path,) = tmp_path.glob("*.spool")
+        os.truncate(path, 0)
+        report(reporter, done, 20)
+        deadline = time.monotonic() + DEADLINE
+        while path.read_bytes()[:1] != b"r" and time.monotonic() < deadline:
+            time.sleep(0.01)
+        report(reporter, done, 20)
+
+    assert killed(train) == 300
+    done = flush(tmp_path, server.url)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "refused 0, left 0\n" in done.stdout
+    assert valid(server, run) == 300
+    assert server.get(run, "gate")["gate"] == "pass"
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_spool_that_vanishes_and_cannot_be_made_anew_holds_nobody_up(
     run: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from rankfold_client.items import Item
 from rankfold_client.outbox import Outbox
 from rankfold_client.spool.names import segments_in
-from rankfold_client.spool.records import from_record
+from rankfold_client.spool.records import from_record, to_record
 from rankfold_client.spool.segment import Segment, Unreadable
 from rankfold_client.spool.writer import Writer
 
@@ -54,7 +54,7 @@ class Keeper:
         self._claimed: list[Segment] = []
         self._found: list[tuple[Path, int]] = []
         self._next_look = self._next_keep = clock()
-        self._stopping = self._told_lost = False
+        self._stopping = self._told_harm = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rankfold-spool", daemon=True)
         # Until somebody has looked, nobody can say that nothing is left.
@@ -187,7 +187,7 @@ class Keeper:
         """Write down what is done with, for good; delete segments that are wholly done with."""
         if self._clock() < self._next_keep:
             return
-        self._renew_lost()
+        self._mend()
         for segment in self._segments():
             if self._is_done(segment):
                 segment.delete()
@@ -201,19 +201,23 @@ class Keeper:
         # Only now: what failed is tried again before anything else calls the disk well.
         self._next_keep = self._clock() + TICK
 
-    def _renew_lost(self) -> None:
-        """Notice that somebody removed files in use, which goes on working and keeps nothing."""
-        lost = [s for s in self._segments() if not self._is_done(s) and s.is_lost()]
-        if lost and not self._told_lost:
+    def _mend(self) -> None:
+        """Notice that files in use were removed or cut, which goes on working and keeps nothing."""
+        ours = [s for s in self._segments() if not self._is_done(s)]
+        lost, cut = [s for s in ours if s.is_lost()], [s for s in ours if s.is_cut()]
+        if (lost or cut) and not self._told_harm:
             log.warning(
-                "the spool %s: files in use (%d) were removed or moved away; what they hold is "
+                "the spool %s: files in use (%d) were %s; what they hold is "
                 "written there anew, and until then a killed process loses what is not delivered",
-                *(self.folder, len(lost)),
+                *(self.folder, len(lost or cut), "removed or moved away" if lost else "cut off"),
             )
-        self._told_lost = bool(lost)
+        self._told_harm = bool(lost or cut)
         for segment in lost:
             segment.renew(self._outbox.putting)
-        self._told_lost = False
+        for segment in cut:
+            waiting = [(to_record(item), end) for item, end in self._outbox.in_memory(segment)]
+            segment.restore([*waiting, *segment.loaded])
+        self._told_harm = False
 
     def _is_done(self, segment: Segment) -> bool:
         """Say whether neither a record nor a count of what was given up is left in it."""

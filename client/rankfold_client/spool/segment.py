@@ -16,6 +16,7 @@ import secrets
 import struct
 import weakref
 from collections import deque
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from zlib import crc32
@@ -27,6 +28,8 @@ from rankfold_client.spool.names import new_name
 MAGIC = b"rankfold spool 1"
 _SLOT = struct.Struct("<QQI")
 START = len(MAGIC) + _SLOT.size
+# How many bytes before the end are looked at again.
+_TAIL = 8
 
 _sync = getattr(os, "fdatasync", os.fsync)
 log = logging.getLogger("rankfold")
@@ -60,6 +63,7 @@ class Segment:
         self._fd = fd
         self._marked = (-1, -1)
         self._synced = 0
+        self._tail, self._cut = (0, b""), False
         _open_segments.add(self)
 
     @classmethod
@@ -73,8 +77,7 @@ class Segment:
         hidden, fd = _hidden(path)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            told = json.dumps({"header": origin.header, "meta": origin.meta}).encode("ascii")
-            head = MAGIC + _slot(0, origin.dropped) + frame(told)
+            head = _head(0, origin)
             _write(fd, head, 0)
             hidden.rename(path)
         except OSError:
@@ -187,6 +190,37 @@ class Segment:
         except (FileNotFoundError, NotADirectoryError):
             return True
 
+    def is_cut(self) -> bool:
+        """Say whether somebody shortened the file since the last look, or before the first.
+
+        What is appended later makes it as long as before, with zeros where nothing is; so its
+        beginning is looked at, and what stood at its end.
+
+        Raises:
+            OSError: the disk does not let us look.
+        """
+        at, tail = self._tail
+        whole = _read(self._fd, 0, len(MAGIC)) == MAGIC and _read(self._fd, at, len(tail)) == tail
+        at = self.end - _TAIL
+        self._tail = at, _read(self._fd, at, _TAIL)
+        self._cut |= not whole or len(self._tail[1]) < _TAIL
+        return self._cut
+
+    def restore(self, records: Iterable[tuple[bytes, int]]) -> None:
+        """Write into a file that was cut what is still known, everything at its place.
+
+        Args:
+            records: each with the offset at which it ended.
+
+        Raises:
+            OSError: the disk does not let us.
+        """
+        _write(self._fd, _head(self.done, self.origin), 0)
+        for record, end in records:
+            framed = frame(record)
+            _write(self._fd, framed, end - len(framed))
+        self._tail, self._cut, self._synced = (0, b""), False, 0
+
     def renew(self, writing: AbstractContextManager[object]) -> None:
         """Write a lost file anew at its path, from what is still open here.
 
@@ -247,6 +281,11 @@ def _origin(path: Path, record: bytes, dropped: int) -> Origin:
         return Origin(header, told["meta"], dropped)
     except (ValueError, TypeError, KeyError) as error:
         raise Unreadable(f"{path} does not say whose it is") from error
+
+
+def _head(done: int, origin: Origin) -> bytes:
+    told = json.dumps({"header": origin.header, "meta": origin.meta}).encode("ascii")
+    return MAGIC + _slot(done, origin.dropped) + frame(told)
 
 
 def _slot(done: int, dropped: int) -> bytes:

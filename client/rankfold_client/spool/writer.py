@@ -127,7 +127,7 @@ class Writer:
 
     def shut(self) -> bool:
         """Append nothing any more; False where an append is under way and does not end."""
-        # A signal's handler that closes in the middle of an append waits for us, it for the handler.
+        # A handler that closes in the middle of an append waits for us, and the append for it.
         if not self.putting.acquire(timeout=PATIENCE):
             return False
         self._current = None

@@ -22,7 +22,7 @@ from rankfold_client.spool import writer as writer_module
 from rankfold_client.spool.keeper import LOOK_EVERY, TICK, Keeper
 from rankfold_client.spool.names import segments_in
 from rankfold_client.spool.opening import DEFAULT_BYTES, open_writer
-from rankfold_client.spool.segment import Segment
+from rankfold_client.spool.segment import MAGIC, Segment
 from rankfold_client.spool.writer import Writer
 from unit.client.fakes import Clock, FakeTransport, microbatches
 
@@ -303,6 +303,57 @@ def test_spool_that_was_removed_is_made_anew(
     told = [(0, n) for n in range(3)] + [(1, n) for n in range(12)]
     assert sorted(microbatches(following.transport.accepted)) == told
     assert following.outbox.dropped == 0
+
+
+@pytest.mark.parametrize("left", [0, 10, 30, 150, 300])
+@pytest.mark.parametrize("looked", [True, False])
+def test_spool_that_was_cut_off_holds_again_what_is_in_memory(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, left: int, looked: bool
+) -> None:
+    """`truncate` under a trainer, and of what a dead one left: told once, all that was known."""
+    dead = Process(tmp_path)
+    dead.put(0, 1, 2)
+    dead.die()
+    process = Process(tmp_path, 1, transport=FakeTransport([Unreachable("x")] * 99))
+    process.keeper.step()
+    process.put(*range(6), iteration=1)
+    if looked:
+        process.clock.now += TICK
+        process.keeper.step()
+    paths = segments_in(tmp_path)
+    assert len(paths) == 2
+    assert min(path.stat().st_size for path in paths) > 300
+    for path in paths:
+        os.truncate(path, left)
+    if looked or left < len(MAGIC):
+        process.put(6, iteration=1)
+    process.clock.now += TICK
+    process.keeper.step()
+    process.put(7, iteration=1)
+    assert caplog.text.count("files in use (2) were cut off") == 1
+    process.clock.now += TICK
+    process.keeper.step()
+    assert caplog.text.count("cut off") == 1
+    process.die()
+    following = Process(tmp_path)
+    following.work()
+    told = [(0, n) for n in range(3)] + [(1, n) for n in range(8)]
+    if not looked and left >= len(MAGIC):
+        told.remove((1, 6))
+    assert sorted(microbatches(following.transport.accepted)) == told
+    assert following.outbox.dropped == 0
+
+
+def test_spool_that_was_cut_off_counts_what_was_on_disk_only(tmp_path: Path) -> None:
+    """What had no room in memory is lost with the file, and the next report says so."""
+    transport = FakeTransport([Unreachable("x")] * 3)
+    process = Process(tmp_path, max_items=4, transport=transport)
+    process.put(*range(9))
+    os.truncate(segments_in(tmp_path)[0], 0)
+    process.work()
+    assert microbatches(transport.accepted) == [(0, n) for n in range(4)]
+    assert process.outbox.dropped == transport.accepted[-1]["dropped"] == 5
+    assert len(process.outbox) == 0
 
 
 def test_spool_that_was_removed_is_made_anew_at_the_end(tmp_path: Path) -> None:
