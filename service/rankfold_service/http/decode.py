@@ -197,7 +197,9 @@ def consistent(partials: PartialColumns) -> bool:
         all(map(ge, valid, count))
         and (not any(nonfinite) or all(map(ge, count, nonfinite)))
         and _nulls_fit(partials)
-        and (0 not in count or _clean_ones_fit(partials))
+        and (0 not in count or _zero_where(map(not_, count), partials, partials.max))
+        # Here the maximum is null where no position is finite, and only there.
+        and (None not in partials.max or _zero_where((m is None for m in partials.max), partials))
         and not any(
             t is not None and t < v for t, v in zip(partials.total or (), valid, strict=False)
         )
@@ -212,11 +214,13 @@ def _nulls_fit(partials: PartialColumns) -> bool:
     return [value is None for value in maxima] == list(map(eq, valid, nonfinite))
 
 
-def _clean_ones_fit(partials: PartialColumns) -> bool:
-    """Whether there is no difference where nothing differs."""
-    clean = [*map(not_, partials.count)]
-    columns = (partials.max, partials.sum, partials.sum_sq or ())
-    return not any(map(any, (compress(column, clean) for column in columns)))
+def _zero_where(
+    wanted: Iterable[bool], partials: PartialColumns, maxima: Sequence[float | None] = ()
+) -> bool:
+    """Whether the sums, and these maxima, are 0 in the rows that are wanted."""
+    rows = [*wanted]
+    columns = (maxima, partials.sum, partials.sum_sq or ())
+    return not any(map(any, (compress(column, rows) for column in columns)))
 
 
 def _header_faults(report: Report) -> Iterator[FieldError]:

@@ -223,6 +223,11 @@ PARTIALS: dict[str, tuple[dict[str, Any], str]] = {
     "nonfinite null": ({"nonfinite": None}, "nonfinite"),
     "max null": ({"max": None}, "max"),
     "max without finite": ({"count": 8, "nonfinite": 8, "sum": 0}, "max"),
+    "sum without finite": ({"count": 8, "nonfinite": 8, "max": None}, "sum"),
+    "squares without finite": (
+        {"count": 8, "nonfinite": 8, "max": None, "sum": 0, "sum_sq": 0.5},
+        "sum_sq",
+    ),
     "max below 0": ({"max": -0.5}, "max"),
     "max not finite": ({"max": "Infinity"}, "max"),
     "max where nothing differs": ({"count": 0, "sum": 0}, "max"),
