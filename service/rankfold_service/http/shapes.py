@@ -52,7 +52,11 @@ Name = Annotated[str, _name("any Unicode but control characters", f"^[^{_CONTROL
 Meta = Annotated[
     dict[Annotated[str, _text(MAX_NAME, 1)], Annotated[str, _text(MAX_META_VALUE)]],
     MaxLen(MAX_META),
-    Field(description="short strings that describe the attempt"),
+    Field(
+        description="short strings that describe the attempt",
+        # The names' pattern stands beside it, and would let through all that it does not fit.
+        json_schema_extra={"additionalProperties": False},
+    ),
 ]
 
 
