@@ -215,6 +215,26 @@ def test_decode_points_at_a_fault_of_the_report(document: dict[str, Any], pointe
     assert list(refused(document)) == [pointer]
 
 
+@pytest.mark.parametrize(
+    ("members", "pointer"),
+    [
+        ({"run": "\ud800"}, "/run"),
+        ({"\ud800": 0}, ""),
+        ({"meta": {"\ud800": "a"}}, "/meta"),
+        ({"partials": [{**PARTIAL, "series": "\ud800"}]}, "/partials/0/series"),
+        (
+            {"partials": [{**PARTIAL, "worst": {**WORST, "sample": "\ud800"}}]},
+            "/partials/0/worst/sample",
+        ),
+        ({"scalars": [{**SCALAR, "key": "\ud800"}]}, "/scalars/0/key"),
+        ({"scalars": [{**SCALAR, "rule": "\ud800"}]}, "/scalars/0/rule"),
+    ],
+)
+def test_decode_takes_no_lone_surrogate(members: dict[str, Any], pointer: str) -> None:
+    """They are JSON and no text: wherever one stands, the report is refused."""
+    assert list(refused({"run": "r", "rank": 0, **members})) == [pointer]
+
+
 PARTIALS: dict[str, tuple[dict[str, Any], str]] = {
     "count below 0": ({"count": -1}, "count"),
     "count over 2^53-1": ({"count": MAX_COUNT + 1, "valid": MAX_COUNT}, "count"),
