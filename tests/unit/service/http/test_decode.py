@@ -342,6 +342,19 @@ def test_decode_points_at_a_fault_of_a_scalar(members: dict[str, Any], name: str
     assert list(refused(document)) == [f"/scalars/0/{name}"]
 
 
+def test_decode_points_at_no_column_that_was_not_sent() -> None:
+    """A rule that is missing is missed where it was left out: once for a whole column."""
+    rows = [{**SCALAR, "key": key} for key in ("known/a", "b", "c")]
+    columns = columnar(rows, {})
+    missing = "is missing, and the rules file has none for 'b'"
+    document: dict[str, Any] = {"run": "r", "rank": 0, "scalars": without(columns, "rule")}
+    assert refused(document) == {"/scalars/rule": missing}
+    document["scalars"] = {**columns, "rule": [None, None, "sum"]}
+    assert refused(document) == {"/scalars/rule/1": missing}
+    document["scalars"] = [without(row, "rule") for row in rows[:2]]
+    assert refused(document) == {"/scalars/1/rule": missing}
+
+
 def test_decode_names_columns_of_other_lengths() -> None:
     """Columns are of one length; the short one is named."""
     columns = {name: [value] * (1 if name == "max" else 2) for name, value in PARTIAL.items()}
