@@ -10,10 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 # What tells a duplicate from a conflict: microbatch, count, valid, nonfinite, max, sum.
 PartialContent = tuple[int, int, int, int, float | None, float]
+
+NonfiniteWord = Literal["NaN", "Infinity", "-Infinity"]
 
 MAX_COUNT = 2**53 - 1
 MAX_INDEX = 2**31 - 1
@@ -200,7 +202,7 @@ def faults(
     return found
 
 
-def number_to_json(value: float) -> float | str:
+def number_to_json(value: float) -> float | NonfiniteWord:
     """Return a double as JSON can hold it: non-finite ones as the contract's three words."""
     if math.isfinite(value):
         return value
