@@ -2,8 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 
+from rankfold.partial import NonfiniteWord
+
+
+class Least(NamedTuple):
+    """Says of a number that it is not below this one."""
+
+    value: int
+
+
+class Length(NamedTuple):
+    """Says of a list that it has so many items."""
+
+    items: int
+
+
+Count = Annotated[int, Least(0)]
+Size = Annotated[float, Least(0)]
+Position = Annotated[list[Count], Length(2)]
+Number = float | NonfiniteWord
+Value = float | int | NonfiniteWord | None
 GateWord = Literal["pass", "fail", "invalid", "incomplete", "no_data"]
 StateWord = Literal["running", "finished", "stale"]
 RuleWord = Literal["sum", "max", "min", "mean", "last", "std"]
@@ -12,16 +32,16 @@ RuleWord = Literal["sum", "max", "min", "mean", "last", "std"]
 class ReceiptAnswer(TypedDict):
     """What became of a report's partials and scalars."""
 
-    accepted: int
-    duplicates: int
-    conflicts: int
+    accepted: Count
+    duplicates: Count
+    conflicts: Count
 
 
 class ProjectAnswer(TypedDict):
     """A project."""
 
     project: str
-    runs: int
+    runs: Count
 
 
 class ProjectsAnswer(TypedDict):
@@ -34,17 +54,17 @@ class ProjectsAnswer(TypedDict):
 class AttemptAnswer(TypedDict):
     """One launch of a run."""
 
-    attempt: int
-    world_size: int | None
+    attempt: Count
+    world_size: Count | None
     finished: bool
     first_report: float
     last_report: float
-    first_iteration: int | None
-    last_iteration: int | None
-    superseded_from: int | None
-    reporting: int
-    dropped: int
-    conflicts: int
+    first_iteration: Count | None
+    last_iteration: Count | None
+    superseded_from: Count | None
+    reporting: Count
+    dropped: Count
+    conflicts: Count
     meta: dict[str, str]
 
 
@@ -55,8 +75,8 @@ class RunAnswer(TypedDict):
     run: str
     state: StateWord
     attempts: list[AttemptAnswer]
-    world_size: int | None
-    last_iteration: int | None
+    world_size: Count | None
+    last_iteration: Count | None
     last_report: float
     gate: GateWord
 
@@ -83,15 +103,15 @@ class KeyAnswer(TypedDict):
     scalar, `count` is the number of finite values, `weight` the sum of their weights.
     """
 
-    value: float | int | str | None
+    value: Value
     rule: RuleWord
     series: str | None
-    count: int
-    valid: int | None
-    nonfinite: int
-    sum: float | str | None
+    count: Count
+    valid: Count | None
+    nonfinite: Count
+    sum: Number | None
     max: float | None
-    weight: NotRequired[int]
+    weight: NotRequired[Count]
 
 
 class TotalsAnswer(TypedDict):
@@ -99,46 +119,46 @@ class TotalsAnswer(TypedDict):
 
     project: str
     run: str
-    attempts: str | int
-    rank: int | None
+    attempts: Literal["effective", "all"] | Count
+    rank: Count | None
     keys: dict[str, KeyAnswer]
 
 
 class IterationAnswer(TypedDict):
     """One iteration's values."""
 
-    iteration: int
+    iteration: Count
     complete: bool
-    keys: dict[str, float | int | str | None]
+    keys: dict[str, Value]
 
 
 class IterationsAnswer(TypedDict):
     """A page of iterations, ascending."""
 
     items: list[IterationAnswer]
-    next: int | None
+    next: Count | None
 
 
 class MissingAnswer(TypedDict):
     """What a rank owes of an iteration: its commit (series null) or microbatches."""
 
-    iteration: int
-    attempt: int
-    rank: int
+    iteration: Count
+    attempt: Count
+    rank: Count
     series: str | None
-    microbatches: list[int]
+    microbatches: list[Count]
 
 
 class RankAnswer(TypedDict):
     """One rank of the latest attempt that it reported in."""
 
-    rank: int
-    attempt: int
-    last_iteration: int | None
+    rank: Count
+    attempt: Count
+    last_iteration: Count | None
     last_report: float | None
-    dropped: int
+    dropped: Count
     missing: list[MissingAnswer]
-    keys: dict[str, float | int | str | None]
+    keys: dict[str, Value]
 
 
 class RanksAnswer(TypedDict):
@@ -149,23 +169,23 @@ class RanksAnswer(TypedDict):
     """
 
     items: list[RankAnswer]
-    missing_until: int | None
-    next: int | None
+    missing_until: Count | None
+    next: Count | None
 
 
 class WorstAnswer(TypedDict):
     """A mismatch and where it was; `a` and `b` are "NaN" or "Infinity" words where non-finite."""
 
     series: str
-    attempt: int
-    rank: int
-    iteration: int
-    microbatch: int
-    position: list[int]
-    a: float | str
-    b: float | str
-    ulp: int
-    token_id: NotRequired[int]
+    attempt: Count
+    rank: Count
+    iteration: Count
+    microbatch: Count
+    position: Position
+    a: Number
+    b: Number
+    ulp: Count
+    token_id: NotRequired[Count]
     sample: NotRequired[str]
 
 
@@ -173,47 +193,47 @@ class WorstsAnswer(TypedDict):
     """A page of the worst tokens, largest first."""
 
     items: list[WorstAnswer]
-    next: int | None
+    next: Count | None
 
 
 class SeriesGate(TypedDict):
     """One series' figures in a verdict."""
 
-    mismatch_count: int
-    nonfinite_count: int
-    valid_count: int
-    diff_max: float | None
-    diff_mean: float | None
+    mismatch_count: Count
+    nonfinite_count: Count
+    valid_count: Count
+    diff_max: Size | None
+    diff_mean: Size | None
 
 
 class IterationsGate(TypedDict):
     """Iterations in a verdict; the lists hold the first 100, the counts are of all."""
 
-    first: int | None
-    last: int | None
-    complete: int
-    incomplete: list[int]
-    incomplete_count: int
-    absent: list[int]
-    absent_count: int
-    in_progress: list[int]
+    first: Count | None
+    last: Count | None
+    complete: Count
+    incomplete: list[Count]
+    incomplete_count: Count
+    absent: list[Count]
+    absent_count: Count
+    in_progress: list[Count]
 
 
 class RanksGate(TypedDict):
     """Ranks in a verdict; `expected_from` says whether a world size is known."""
 
-    expected: int
+    expected: Count
     expected_from: Literal["world_size", "reports"]
-    reporting: int
-    missing: list[int]
+    reporting: Count
+    missing: list[Count]
 
 
 class ConflictAnswer(TypedDict):
     """One conflict, in words."""
 
-    attempt: int
-    iteration: int
-    rank: int | None
+    attempt: Count
+    iteration: Count
+    rank: Count | None
     kind: Literal["partial", "scalar", "commit"]
     name: str
     reason: str
@@ -232,9 +252,9 @@ class GateAnswer(TypedDict):
     iterations: IterationsGate
     ranks: RanksGate
     missing: list[MissingAnswer]
-    conflicts: int
+    conflicts: Count
     conflict_details: list[ConflictAnswer]
-    dropped: int
+    dropped: Count
     worst: list[WorstAnswer]
 
 
@@ -243,7 +263,7 @@ class FinishAnswer(TypedDict):
 
     project: str
     run: str
-    attempt: int
+    attempt: Count
     finished: bool
 
 

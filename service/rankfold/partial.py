@@ -10,10 +10,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 # What tells a duplicate from a conflict: microbatch, count, valid, nonfinite, max, sum.
 PartialContent = tuple[int, int, int, int, float | None, float]
+
+NonfiniteWord = Literal["NaN", "Infinity", "-Infinity"]
 
 MAX_COUNT = 2**53 - 1
 MAX_INDEX = 2**31 - 1
@@ -186,22 +188,21 @@ def faults(
         found.append(("max", "must be null where no position is finite (valid == nonfinite)"))
     if max_ is not None and not 0 <= max_ < math.inf:
         found.append(("max", f"must be finite and at least 0, not {max_}"))
-    if not 0 <= sum_ < math.inf:
-        found.append(("sum", f"must be finite and at least 0, not {sum_}"))
     if count == 0 and max_:
         found.append(("max", "must be 0 where count is 0"))
-    if count == 0 and sum_:
-        found.append(("sum", "must be 0 where count is 0"))
-    if sum_sq is not None and not 0 <= sum_sq < math.inf:
-        found.append(("sum_sq", f"must be finite and at least 0, not {sum_sq}"))
-    if sum_sq and count == 0:
-        found.append(("sum_sq", "must be 0 where count is 0"))
+    for name, sum_of in (("sum", sum_), ("sum_sq", sum_sq)):
+        if sum_of is not None and not 0 <= sum_of < math.inf:
+            found.append((name, f"must be finite and at least 0, not {sum_of}"))
+        elif sum_of and count == 0:
+            found.append((name, "must be 0 where count is 0"))
+        elif sum_of and valid == nonfinite:
+            found.append((name, "must be 0 where no position is finite (valid == nonfinite)"))
     if total is not None and total < valid:
         found.append(("total", f"total {total} is below valid {valid}"))
     return found
 
 
-def number_to_json(value: float) -> float | str:
+def number_to_json(value: float) -> float | NonfiniteWord:
     """Return a double as JSON can hold it: non-finite ones as the contract's three words."""
     if math.isfinite(value):
         return value

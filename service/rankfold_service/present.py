@@ -63,11 +63,11 @@ def keys(run: Rulebook, table: Table) -> list[Key]:
     return [reading.key(table) for reading in readings(shape(run, table))]
 
 
-def _json(value: float | int | None) -> float | int | str | None:
+def _json(value: float | int | None) -> answers.Value:
     return number_to_json(value) if isinstance(value, float) else value
 
 
-def values(keys: Iterable[Key], wanted: tuple[str, ...]) -> dict[str, float | int | str | None]:
+def values(keys: Iterable[Key], wanted: tuple[str, ...]) -> dict[str, answers.Value]:
     """Return the values of the wanted keys, or of all where none is named."""
     return {key.name: _json(key.value) for key in keys if not wanted or key.name in wanted}
 

@@ -209,3 +209,4 @@ def test_file_that_is_cut_off_stops_reports(durable: Server, suffix: str) -> Non
     assert f"{path.name}{suffix} was cut off under the aggregator" in answer.json()["detail"]
     assert durable.report(run="later", rank=0).status_code == 503
     assert durable.client.get("/-/ready").status_code == 503
+    assert durable.stop() == 4

@@ -126,7 +126,7 @@ def main(argv: Sequence[str] | None = None, *, begin: Callable[[], object] = lam
     try:
         return _run(command, arguments, begin)
     except RankfoldError as error:
-        _complain(command, _hinted(error))
+        _complain(command, _hinted(error, command))
         return exit_code(error, command)
     except ModuleNotFoundError as error:
         extra = EXTRAS.get((error.name or "").partition(".")[0])
@@ -186,8 +186,10 @@ def exit_code(error: RankfoldError, command: str | None) -> int:
     return next(code for kind, code in EXIT_CODES if isinstance(error, kind))
 
 
-def _hinted(error: RankfoldError) -> str:
+def _hinted(error: RankfoldError, command: str | None) -> str:
+    """Return what failed and what to do about it, which is never what was just done."""
     hints = [hint for kind, hint in HINTS if isinstance(error, kind)]
+    hints = [hint for hint in hints if f"'rankfold {command}'" not in hint]
     if isinstance(error, Forbidden):
         hints.append(SCOPE_HINT if LACKS_SCOPE in str(error) else PROJECT_HINT)
     return ": ".join([str(error), *hints])

@@ -65,7 +65,8 @@ examples:
   rankfold serve --listen [::1]:0 --store memory:// --log-format text
 
 exit codes: 0 stopped, 1 failed, 2 wrong usage or a setting, file or store that cannot be used,
-4 stopped, but the disk took nothing more: what was acknowledged is in the store's journal
+4 stopped, but the disk took nothing more (what was acknowledged is in the store's journal), or
+the store's file was removed or cut off under the aggregator: a line says what to do
 """
 
 _log = logging.getLogger("rankfold.serve")

@@ -14,13 +14,13 @@ from rankfold_service.http.queries import REPEATABLE
 
 
 def check_address(request: Request) -> None:
-    """Refuse a path or query that is not UTF-8, and what is given twice but counts once.
+    """Refuse names that nothing can have, a query that is not UTF-8, and what is given too often.
 
-    The framework puts U+FFFD in the place of what is not UTF-8, which is a name of its own, and
-    takes the last of several values.
+    The framework puts U+FFFD in the place of what is not UTF-8, which is a name of its own. It
+    takes an encoded slash for one between names, and the last of several values.
 
     Raises:
-        NotFound: the path is not UTF-8: nothing can have such a name.
+        NotFound: a name in the path is not UTF-8, or has a slash: nothing can have such a name.
         Inconsistent: the query is not, or repeats what it may not; names each parameter.
     """
     path: bytes = request.scope.get("raw_path") or b""
@@ -29,6 +29,8 @@ def check_address(request: Request) -> None:
             unquote_to_bytes(path).decode()
         except UnicodeDecodeError as error:
             raise NotFound("the path is not UTF-8, percent-encoded: no name is") from error
+        if b"%2f" in path.lower():
+            raise NotFound("the path has a percent-encoded slash: no project's or run's name has")
     query: bytes = request.scope["query_string"]
     faults = [*_query_faults(query)] if query else []
     if faults:

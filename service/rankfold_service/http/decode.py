@@ -62,7 +62,7 @@ def decode_report(body: bytes, rules: RuleSet, max_items: int = MAX_ITEMS) -> Re
             found.append(_partial_faults(report.partials, partial_place))
     if scalars:
         found.append(_name_faults(report.scalars.key, "key", scalar_place))
-        found.append(_rule_faults(known, scalar_place))
+        found.append(_rule_faults(report.scalars.key, known, scalar_place))
     _refuse(chain.from_iterable(found))
     return report
 
@@ -84,7 +84,8 @@ def _columns(sent: Any, name: str, max_items: int) -> tuple[Columns, Locate]:
     if isinstance(sent, list):
         columns, locate = _transposed(sent), _in_rows(name)
     else:
-        columns, locate = _members(sent), _in_columns(name)
+        columns = _members(sent)
+        locate = _in_columns(name, columns)
     lengths = [*map(len, columns.values())]
     longest = max(lengths, default=0)
     if longest > max_items:
@@ -98,8 +99,9 @@ def _columns(sent: Any, name: str, max_items: int) -> tuple[Columns, Locate]:
     return columns, locate
 
 
-def _in_columns(name: str) -> Locate:
-    return lambda index, member: (name, member, index)
+def _in_columns(name: str, sent: Columns) -> Locate:
+    """Say where a value stands; one of a column that was not sent is missing as a whole."""
+    return lambda index, member: (name, member, index) if member in sent else (name, member)
 
 
 def _in_rows(name: str) -> Locate:
@@ -197,7 +199,9 @@ def consistent(partials: PartialColumns) -> bool:
         all(map(ge, valid, count))
         and (not any(nonfinite) or all(map(ge, count, nonfinite)))
         and _nulls_fit(partials)
-        and (0 not in count or _clean_ones_fit(partials))
+        and (0 not in count or _zero_where(map(not_, count), partials, partials.max))
+        # Here the maximum is null where no position is finite, and only there.
+        and (None not in partials.max or _zero_where((m is None for m in partials.max), partials))
         and not any(
             t is not None and t < v for t, v in zip(partials.total or (), valid, strict=False)
         )
@@ -212,11 +216,13 @@ def _nulls_fit(partials: PartialColumns) -> bool:
     return [value is None for value in maxima] == list(map(eq, valid, nonfinite))
 
 
-def _clean_ones_fit(partials: PartialColumns) -> bool:
-    """Whether there is no difference where nothing differs."""
-    clean = [*map(not_, partials.count)]
-    columns = (partials.max, partials.sum, partials.sum_sq or ())
-    return not any(map(any, (compress(column, clean) for column in columns)))
+def _zero_where(
+    wanted: Iterable[bool], partials: PartialColumns, maxima: Sequence[float | None] = ()
+) -> bool:
+    """Whether the sums, and these maxima, are 0 in the rows that are wanted."""
+    rows = [*wanted]
+    columns = (maxima, partials.sum, partials.sum_sq or ())
+    return not any(map(any, (compress(column, rows) for column in columns)))
 
 
 def _header_faults(report: Report) -> Iterator[FieldError]:
@@ -253,11 +259,15 @@ def _partial_faults(partials: PartialColumns, place: Locate) -> Iterator[FieldEr
             yield field_error(reason, *place(index, member))
 
 
-def _rule_faults(rules: list[Rule | None], place: Locate) -> Iterator[FieldError]:
-    for index, rule in enumerate(rules):
-        if rule is None:
-            reason = "is missing, and the rules file has none for this key"
-            yield field_error(reason, *place(index, "rule"))
+def _rule_faults(
+    keys: Sequence[str], rules: list[Rule | None], place: Locate
+) -> Iterator[FieldError]:
+    told = None
+    for index, (key, rule) in enumerate(zip(keys, rules, strict=True)):
+        where = place(index, "rule")
+        if rule is None and where != told:  # a column that was not sent is told of once
+            yield field_error(f"is missing, and the rules file has none for {key!r}", *where)
+            told = where
 
 
 def _refuse(found: Iterable[FieldError]) -> None:

@@ -32,9 +32,9 @@ disk. Sending the same again is counted once. Each list is either an array of ob
 object of arrays of one length. `Content-Encoding: gzip` is taken.
 
 Beyond this schema: `count <= valid`, `nonfinite <= count`, `max` is null exactly where `valid`
-equals `nonfinite`, `max`, `sum` and `sum_sq` are 0 where `count` is 0, `total >= valid`,
-`rank < world_size`, and `world_size` is the attempt's first. A scalar without `rule` needs one
-in the rules file.
+equals `nonfinite`, and `sum` and `sum_sq` are 0 there; `max`, `sum` and `sum_sq` are 0 where
+`count` is 0, `total >= valid`, `rank < world_size`, and `world_size` is the attempt's first. A
+scalar without `rule` needs one in the rules file.
 """
 
 

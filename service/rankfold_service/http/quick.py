@@ -71,7 +71,7 @@ class QuickReader:
         try:
             return self._decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):  # before 0.23 all three
-            # Lone surrogates, which are JSON, are taken after all.
+            # Lone surrogates are JSON, and no name: what is read of them here says where they are.
             return msgspec.convert(parse(body, self._shape), self.type)
 
 

@@ -6,10 +6,24 @@ library only: so the same types are made again here, member by member.
 
 from __future__ import annotations
 
-from functools import cache
-from typing import Any, NotRequired, get_args, get_origin, get_type_hints, is_typeddict
+from functools import cache, reduce
+from operator import or_
+from types import UnionType
+from typing import (
+    Annotated,
+    Any,
+    NotRequired,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
 
 import typing_extensions
+from annotated_types import BaseMetadata, Ge, MaxLen, MinLen
+
+from rankfold import answers
 
 
 @cache
@@ -27,8 +41,20 @@ def described(answer: type) -> Any:
 def _described_within(hint: Any) -> Any:
     if is_typeddict(hint):
         return described(hint)
-    if get_origin(hint) is NotRequired:
-        return NotRequired[_described_within(get_args(hint)[0])]
-    if get_origin(hint) in (list, dict):
-        return get_origin(hint)[tuple(_described_within(inner) for inner in get_args(hint))]
-    return hint
+    origin, arguments = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        limits = [limit for said in hint.__metadata__ for limit in _limits(said)]
+        return Annotated[_described_within(arguments[0]), *limits]
+    within = tuple(map(_described_within, arguments))
+    if origin is NotRequired:
+        return NotRequired[within[0]]
+    if origin in (Union, UnionType):
+        return reduce(or_, within)
+    return origin[within] if origin in (list, dict) else hint
+
+
+def _limits(said: answers.Least | answers.Length) -> list[BaseMetadata]:
+    """Return what the core says of a number or a list as the describing library takes it."""
+    if isinstance(said, answers.Least):
+        return [Ge(said.value)]
+    return [MinLen(said.items), MaxLen(said.items)]

@@ -17,7 +17,7 @@ from typing_extensions import TypedDict  # pydantic takes no other on Python 3.1
 
 from rankfold.answers import JsonObject
 from rankfold.names import MAX_NAME
-from rankfold.partial import MAX_COUNT, MAX_INDEX
+from rankfold.partial import MAX_COUNT, MAX_INDEX, NonfiniteWord
 from rankfold.wire import MAX_META, MAX_META_VALUE
 
 _CONTROL = r"\x00-\x1f\x7f-\x9f"
@@ -45,14 +45,18 @@ EITHER = Field(union_mode="left_to_right", description="an array of objects, or 
 Index = Annotated[int, Ge(0), Le(MAX_INDEX)]
 Count = Annotated[int, Ge(0), Le(MAX_COUNT)]
 Size = Annotated[float, Ge(0), AllowInfNan(False)]
-Number = Annotated[float, AllowInfNan(False)] | Literal["NaN", "Infinity", "-Infinity"]
+Number = Annotated[float, AllowInfNan(False)] | NonfiniteWord
 Rule = Literal["sum", "max", "min", "mean", "last"]
 PathName = Annotated[str, PATH_NAME]
 Name = Annotated[str, _name("any Unicode but control characters", f"^[^{_CONTROL}]+$")]
 Meta = Annotated[
     dict[Annotated[str, _text(MAX_NAME, 1)], Annotated[str, _text(MAX_META_VALUE)]],
     MaxLen(MAX_META),
-    Field(description="short strings that describe the attempt"),
+    Field(
+        description="short strings that describe the attempt",
+        # The names' pattern stands beside it, and would let through all that it does not fit.
+        json_schema_extra={"additionalProperties": False},
+    ),
 ]
 
 

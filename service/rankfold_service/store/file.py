@@ -76,18 +76,55 @@ class StoreFile:
             raise StoreUnavailable(
                 f"{self.path} was removed or replaced under the aggregator: put it back and restart"
             )
-        if not self._log.is_there():
+        if not self.log_in_place:
             # SQLite goes on in the file that it has open, which ends with this process.
             raise StoreUnavailable(
                 f"{self._log.path} was removed or replaced under the aggregator: stop the "
                 f"aggregator with SIGTERM, which saves what was in it to {self.path}; a kill would "
                 "lose that"
             )
-        if self._file.is_shorter or self._log.is_shorter:
-            self._check_whole()
+        self._check_whole("stop the aggregator, restore {path} from a backup, and restart")
 
-    def _check_whole(self) -> None:
-        """Look whether anything is missing; after another program's VACUUM nothing is."""
+    def check_kept(self) -> None:
+        """Look, at the end, whether a restart would find all that was acknowledged.
+
+        Raises:
+            StoreUnavailable: the file is not where it was, or it or its log was cut off.
+        """
+        if not self.in_place:
+            raise StoreUnavailable(
+                f"{self.path} was removed or replaced under the aggregator: what it had is "
+                "lost, unless it was moved and can be put back"
+            )
+        if not self.log_in_place:
+            self._save_log()
+        self._check_whole("what was acknowledged may be lost; restore {path} from a backup")
+
+    def _save_log(self) -> None:
+        """Write SQLite's open log, which is in no folder any more, into the file.
+
+        SQLite does so too when it closes, and then says nothing of a failure.
+        """
+        try:
+            busy, *frames = self.connection.execute("PRAGMA wal_checkpoint(FULL)").fetchone()
+        except sqlite3.Error as error:
+            why = str(error)
+        else:
+            if not busy and len({*frames}) == 1:
+                return
+            why = "another program reads it"
+        raise StoreUnavailable(
+            f"{self._log.path} was removed or replaced under the aggregator, and what was in it "
+            f"could not be saved to {self.path} ({why}): restore that from a backup"
+        )
+
+    def _check_whole(self, advice: str) -> None:
+        """Look whether anything is missing of what became shorter.
+
+        After another program's VACUUM nothing is.
+        """
+        if not (self._file.is_shorter or self._log.is_shorter):
+            return
         try:
             if not self._file.size:  # SQLite would take the log away, as left over
                 raise StoreRefused(f"{self.path} is empty")
@@ -97,8 +134,7 @@ class StoreFile:
         except (StoreRefused, sqlite3.Error) as error:
             cut = self._file if self._file.is_shorter else self._log
             raise StoreUnavailable(
-                f"{cut.path} was cut off under the aggregator: stop the aggregator, restore "
-                f"{self.path} from a backup, and restart"
+                f"{cut.path} was cut off under the aggregator: {advice.format(path=self.path)}"
             ) from error
         self._file.is_shorter = self._log.is_shorter = False
 
@@ -106,6 +142,11 @@ class StoreFile:
     def in_place(self) -> bool:
         """Whether the file is where a restart would look for it."""
         return self._file.is_there()
+
+    @property
+    def log_in_place(self) -> bool:
+        """Whether SQLite's log is where a restart would look for it."""
+        return self._log.is_there()
 
     def rollback(self) -> None:
         """End a transaction that failed, if one is open."""

@@ -321,17 +321,13 @@ class SqliteStore(MemoryStore):
 
     def close(self) -> None:
         """See `Store.close`: leaves tables that are up to date and no log."""
-        in_place = self.file.in_place
         try:
-            if self._saver.backlog and not self._stale:
-                self.checkpoint()
-            if not self._stale:
+            self.file.check_kept()
+            # Where the log is gone all is in the file by now, and no transaction begins any more.
+            if not self._stale and self.file.log_in_place:
+                if self._saver.backlog:
+                    self.checkpoint()
                 # As a script, because it gives a row without columns per page that it frees.
                 self.file.connection.executescript("PRAGMA incremental_vacuum")
         finally:
             self.file.close()
-        if not in_place:
-            raise StoreUnavailable(
-                f"{self.file.path} was removed or replaced under the aggregator: what it had is "
-                "lost, unless it was moved and can be put back"
-            )

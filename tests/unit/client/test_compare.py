@@ -324,3 +324,6 @@ def test_compare_decides_what_is_not_finite_beside_what_is(dtype: torch.dtype) -
     assert (got.count, got.nonfinite, got.max, got.sum) == (1, 0, 1.0, 1.0)
     got = rf.compare(*(torch.tensor(v, dtype=dtype) for v in ([large, 1.0], [-large, 2.0])))
     assert (got.count, got.nonfinite, got.max, got.sum) == (2, 1, 1.0, 1.0)
+    got = rf.compare(*(torch.tensor([v, math.nan], dtype=dtype) for v in (large, -large)))
+    assert (got.count, got.nonfinite, got.max, got.sum, got.sum_sq) == (2, 2, None, 0.0, 0.0)
+    assert (got.faults(), bool(got.ulp_max)) == ([], True)

@@ -105,6 +105,10 @@ def test_reporter_takes_numbers_of_numpy_and_torch() -> None:
         ({"sum": None}, "sum must be a number"),
         ({"max": 1j}, "max must be a number"),
         ({"sum_sq": math.nan}, "sum_sq: must be finite"),
+        (
+            {"count": 4, "nonfinite": 4, "max": None, "sum": 0.5},
+            "sum: must be 0 where no position is finite",
+        ),
         ({"worst": (0, 0)}, "worst must be a Worst, not tuple"),
         ({"worst": rf.Worst((0,), 0.0, 1.0, 0)}, "worst.position must be a row and a column"),  # type: ignore[arg-type]
         ({"worst": rf.Worst((0, 0.5), 0.0, 1.0, 0)}, "worst.position must be an integer"),  # type: ignore[arg-type]

@@ -30,6 +30,8 @@ def test_partial_of_nothing_is_the_identity_and_has_no_fault() -> None:
         {},
         {"valid": MAX_COUNT, "total": MAX_COUNT},
         {"count": 8, "nonfinite": 8, "max": None},
+        # Finite values whose difference overflows are so many units apart.
+        {"count": 8, "nonfinite": 8, "max": None, "sum_sq": 0.0, "ulp_max": 7},
         {"count": 3, "nonfinite": 1, "max": 0.5, "sum": 1.0, "sum_sq": 0.5, "ulp_max": 4},
         {"count": 1, "max": 0.0, "sum": 0.0, "sum_sq": 0.0},
         {"sum_sq": 0.0, "ulp_max": 0, "total": 8},
@@ -52,6 +54,9 @@ def test_partial_that_may_be_folded_has_no_fault(fields: dict[str, Any]) -> None
         ({"nonfinite": 1}, ["nonfinite"]),
         ({"max": None}, ["max"]),
         ({"count": 8, "nonfinite": 8, "max": 0.5}, ["max"]),
+        ({"count": 8, "nonfinite": 8, "max": None, "sum": 0.5}, ["sum"]),
+        ({"count": 8, "nonfinite": 8, "max": None, "sum_sq": 0.5}, ["sum_sq"]),
+        ({"valid": 0, "max": None, "sum": 0.5}, ["sum"]),
         ({"count": 1, "max": -0.5, "sum": 0.5}, ["max"]),
         ({"count": 1, "max": math.nan, "sum": 0.5}, ["max"]),
         ({"count": 1, "max": math.inf, "sum": 0.5}, ["max"]),

@@ -9,7 +9,14 @@ from typing import Any
 import pytest
 
 from rankfold import errors
-from rankfold.answers import GateAnswer, ProjectsAnswer, RanksAnswer, RunsAnswer, TotalsAnswer
+from rankfold.answers import (
+    GateAnswer,
+    ProjectsAnswer,
+    RanksAnswer,
+    RunsAnswer,
+    TotalsAnswer,
+    WorstsAnswer,
+)
 from rankfold_service.cli.api import Api, run_path
 from unit.service.cli.canned import CannedAggregator, problem
 
@@ -230,6 +237,58 @@ def test_api_takes_no_answer_of_another_shape(
         aggregator.answer("/worse", body)
         with pytest.raises(errors.Unreachable, match=f"no aggregator: .*{why}"):
             api.get("/worse", RanksAnswer)
+
+
+WORST: dict[str, Any] = {
+    **{"series": "s", "attempt": 0, "rank": 0, "iteration": 0, "microbatch": 0},
+    **{"position": [0, 1], "a": 0.5, "b": "NaN", "ulp": 0},
+}
+KEY: dict[str, Any] = {
+    **{"value": -1.5, "rule": "sum", "series": "s", "count": 2**70, "valid": 2**70},
+    **{"nonfinite": 0, "sum": "-Infinity", "max": -1.5},
+}
+
+
+def totals(**changed: Any) -> dict[str, Any]:
+    """Return totals whose one key differs so from a good one."""
+    run = {"project": "p", "run": "r", "attempts": "effective", "rank": None}
+    return run | {"keys": {"k": KEY | changed}}
+
+
+def worsts(**changed: Any) -> dict[str, Any]:
+    """Return a page of one worst token that differs so from a good one."""
+    return {"items": [WORST | changed], "next": None}
+
+
+@pytest.mark.parametrize(
+    ("shape", "good", "bad", "where"),
+    [
+        (WorstsAnswer, worsts(), worsts(position=[]), "/items/0/position"),
+        (WorstsAnswer, worsts(), worsts(position=[1]), "/items/0/position"),
+        (WorstsAnswer, worsts(), worsts(position=[1, 2, 3]), "/items/0/position"),
+        (WorstsAnswer, worsts(), worsts(position=[0, -1]), "/items/0/position/1"),
+        (WorstsAnswer, worsts(a="Infinity"), worsts(a="zz"), "/items/0/a"),
+        (WorstsAnswer, worsts(token_id=0), worsts(token_id=-1), "/items/0/token_id"),
+        (TotalsAnswer, totals(), totals(count=-1), "/keys/k/count"),
+        (TotalsAnswer, totals(valid=None), totals(valid=-1), "/keys/k/valid"),
+        (TotalsAnswer, totals(value=2**70), totals(value="inf"), "/keys/k/value"),
+        (TotalsAnswer, totals(sum=None), totals(sum="0"), "/keys/k/sum"),
+        (TotalsAnswer, totals(weight=0), totals(weight=-1), "/keys/k/weight"),
+        (TotalsAnswer, totals(), totals() | {"attempts": "some"}, "/attempts"),
+        (TotalsAnswer, totals() | {"attempts": 0}, totals() | {"attempts": -1}, "/attempts"),
+        (RanksAnswer, RANKS, RANKS | {"next": -1}, "/next"),
+    ],
+)
+def test_api_takes_no_answer_with_what_cannot_be(
+    aggregator: CannedAggregator, shape: type, good: Any, bad: Any, where: str
+) -> None:
+    """Counts are not negative, positions are pairs, and what is no number is one of three words."""
+    aggregator.answer("/good", good)
+    aggregator.answer("/bad", bad)
+    with Api(aggregator.url) as api:
+        assert api.get("/good", shape) == good
+        with pytest.raises(errors.Unreachable, match=f"is no aggregator: {where}: "):
+            api.get("/bad", shape)
 
 
 def test_api_takes_no_answer_without_an_end(

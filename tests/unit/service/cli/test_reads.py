@@ -460,3 +460,12 @@ def test_worst_names_series_whole_on_a_terminal(
     assert lines[1] == series
     assert all("-0.693147182  -0.693147123" in line for line in lines[2:4])
     assert max(map(len, lines)) <= width
+
+
+def test_runs_gives_no_advice_to_run_itself(
+    aggregator: CannedAggregator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is not known is told; where runs are listed is what was just asked."""
+    aggregator.problem("/projects/p/runs", 404, "not_found", "nothing is known of p")
+    assert main(["runs", "--project", "p"]) == 1
+    assert capsys.readouterr() == ("", "rankfold runs: nothing is known of p\n")

@@ -39,6 +39,32 @@ def test_names_that_are_not_utf8_are_nobodys(service: Service, name: str) -> Non
 
 
 @pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", f"{RUNS}/r%2Ftotals"),
+        ("GET", f"{RUNS}/r%2fgate"),
+        ("GET", "/api/v1/projects/default%2Fruns"),
+        ("GET", "/api/v1/projects/default%2Fruns/r"),
+        ("DELETE", "/api/v1/projects/default%2fruns/r"),
+        ("POST", f"{RUNS}/r%2Ffinish"),
+    ],
+)
+def test_encoded_slash_is_part_of_a_name(service: Service, method: str, path: str) -> None:
+    """It divides nothing: no name has a slash, so nothing is there, and nothing is changed."""
+    service.report(json=REPORT)
+    body = {"json": {"attempt": 0}} if method == "POST" else {}
+    answer = service.call(method, path, **body)
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+    assert service.get(f"{RUNS}/r").json()["state"] == "running"
+
+
+def test_encoded_percent_before_what_looks_like_a_slash_is_a_name(service: Service) -> None:
+    """What is encoded twice is decoded once."""
+    service.report(json={"run": "a%2Fb", "rank": 0})
+    assert service.get(f"{RUNS}/a%252Fb").json()["run"] == "a%2Fb"
+
+
+@pytest.mark.parametrize(
     ("query", "faults"),
     [
         ("key=a%FE", {"/query/key": "is not UTF-8, percent-encoded"}),

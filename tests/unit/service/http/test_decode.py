@@ -215,6 +215,26 @@ def test_decode_points_at_a_fault_of_the_report(document: dict[str, Any], pointe
     assert list(refused(document)) == [pointer]
 
 
+@pytest.mark.parametrize(
+    ("members", "pointer"),
+    [
+        ({"run": "\ud800"}, "/run"),
+        ({"\ud800": 0}, ""),
+        ({"meta": {"\ud800": "a"}}, "/meta"),
+        ({"partials": [{**PARTIAL, "series": "\ud800"}]}, "/partials/0/series"),
+        (
+            {"partials": [{**PARTIAL, "worst": {**WORST, "sample": "\ud800"}}]},
+            "/partials/0/worst/sample",
+        ),
+        ({"scalars": [{**SCALAR, "key": "\ud800"}]}, "/scalars/0/key"),
+        ({"scalars": [{**SCALAR, "rule": "\ud800"}]}, "/scalars/0/rule"),
+    ],
+)
+def test_decode_takes_no_lone_surrogate(members: dict[str, Any], pointer: str) -> None:
+    """They are JSON and no text: wherever one stands, the report is refused."""
+    assert list(refused({"run": "r", "rank": 0, **members})) == [pointer]
+
+
 PARTIALS: dict[str, tuple[dict[str, Any], str]] = {
     "count below 0": ({"count": -1}, "count"),
     "count over 2^53-1": ({"count": MAX_COUNT + 1, "valid": MAX_COUNT}, "count"),
@@ -223,6 +243,11 @@ PARTIALS: dict[str, tuple[dict[str, Any], str]] = {
     "nonfinite null": ({"nonfinite": None}, "nonfinite"),
     "max null": ({"max": None}, "max"),
     "max without finite": ({"count": 8, "nonfinite": 8, "sum": 0}, "max"),
+    "sum without finite": ({"count": 8, "nonfinite": 8, "max": None}, "sum"),
+    "squares without finite": (
+        {"count": 8, "nonfinite": 8, "max": None, "sum": 0, "sum_sq": 0.5},
+        "sum_sq",
+    ),
     "max below 0": ({"max": -0.5}, "max"),
     "max not finite": ({"max": "Infinity"}, "max"),
     "max where nothing differs": ({"count": 0, "sum": 0}, "max"),
@@ -315,6 +340,19 @@ def test_decode_points_at_a_fault_of_a_scalar(members: dict[str, Any], name: str
     """A fault of a scalar is named."""
     document = {"run": "r", "rank": 0, "scalars": [{**SCALAR, **members}]}
     assert list(refused(document)) == [f"/scalars/0/{name}"]
+
+
+def test_decode_points_at_no_column_that_was_not_sent() -> None:
+    """A rule that is missing is missed where it was left out: once for a whole column."""
+    rows = [{**SCALAR, "key": key} for key in ("known/a", "b", "c")]
+    columns = columnar(rows, {})
+    missing = "is missing, and the rules file has none for 'b'"
+    document: dict[str, Any] = {"run": "r", "rank": 0, "scalars": without(columns, "rule")}
+    assert refused(document) == {"/scalars/rule": missing}
+    document["scalars"] = {**columns, "rule": [None, None, "sum"]}
+    assert refused(document) == {"/scalars/rule/1": missing}
+    document["scalars"] = [without(row, "rule") for row in rows[:2]]
+    assert refused(document) == {"/scalars/1/rule": missing}
 
 
 def test_decode_names_columns_of_other_lengths() -> None:

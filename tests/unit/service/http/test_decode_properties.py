@@ -59,7 +59,7 @@ def good_partials(draw: st.DrawFn) -> dict[str, Any]:
         row["max"] = None
     elif not row["count"] or row["max"] is None:
         row["max"] = 0
-    if not row["count"]:
+    if not row["count"] or row["max"] is None:
         row["sum"], row["sum_sq"] = 0, None
     row["total"] = None if row.get("total") is None else row["valid"] + row["total"]
     return row

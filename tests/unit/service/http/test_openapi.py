@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import jsonschema_rs
 import pytest
 from hypothesis import given
 
+from rankfold.errors import Inconsistent
 from rankfold.rules import RuleSet
 from rankfold_service.http.decode import decode_report
 from rankfold_service.http.shapes import EXAMPLES
 from rankfold_service.http.shapes import REPORT as SHAPE
 from unit.service.http.serving import CASES, Service
 from unit.service.http.test_app import READS, REPORT
+from unit.service.http.test_decode import PARTIAL, SCALAR, WORST
 from unit.service.http.test_decode_properties import good_partials
 
 SCHEMA = jsonschema_rs.Draft202012Validator(SHAPE.json_schema())
@@ -93,6 +96,38 @@ def test_openapi_schema_refuses_what_a_schema_can() -> None:
     """Wrong types, bounds and names are refused by the schema already."""
     bodies = [json.loads(case["body"]) for case in CASES if case["name"] in BY_SCHEMA]
     assert [SCHEMA.is_valid(body) for body in bodies] == [False] * len(BY_SCHEMA)
+
+
+NAMES = [
+    *("", "a", "a" * 200, "a" * 201, "a/b", ".", "..", "\u00fc \u2028"),
+    *("a\n", "\n", "\x00", "a\x7f", "\x85"),
+]
+NAMED: list[Callable[[str], dict[str, Any]]] = [
+    lambda name: {"run": name},
+    lambda name: {"project": name},
+    lambda name: {"meta": {name: "a"}},
+    lambda name: {"meta": {"a": "b", name: 0}},
+    lambda name: {"meta": {"a": name}},
+    lambda name: {"partials": [{**PARTIAL, "series": name}]},
+    lambda name: {"partials": {key: [value] for key, value in PARTIAL.items()} | {name: [0]}},
+    lambda name: {"partials": [{**PARTIAL, "worst": {**WORST, "sample": name}}]},
+    lambda name: {"scalars": [{**SCALAR, "key": name}]},
+    lambda name: {"scalars": [{**SCALAR, name: 0}]},
+    lambda name: {"commits": {"iteration": [0], "microbatches": [1], name: [0]}},
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_openapi_schema_refuses_the_names_that_are_refused(name: str) -> None:
+    """Wherever a name stands, the schema and the aggregator agree on it."""
+    for members in NAMED:
+        document = {"run": "r", "rank": 0, **members(name)}
+        try:
+            decode_report(json.dumps(document).encode(), RuleSet())
+        except Inconsistent:
+            assert not SCHEMA.is_valid(document), document
+        else:
+            SCHEMA.validate(document)
 
 
 def test_docs_need_no_other_server(service: Service) -> None:

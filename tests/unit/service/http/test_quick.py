@@ -180,7 +180,7 @@ def test_all_examples_are_read_quickly() -> None:
 
 
 def test_lone_surrogates_are_read_all_the_same() -> None:
-    """What only the other reader takes comes in the same form."""
+    """What only the other reader reads comes in the same form, for who checks names."""
     body = with_text(COLUMNS, ("partials", "series", 0), r'"\ud800"').encode()
     with pytest.raises(msgspec.DecodeError):
         DECODER.decode(body)

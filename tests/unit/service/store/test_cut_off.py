@@ -63,6 +63,52 @@ def test_cut_is_noticed(path: Path, store: SqliteStore, which: str, part: float)
     assert log_of(path).exists()
 
 
+@pytest.mark.parametrize("then", ["nothing", "a write", "a write and a read", "a removed log"])
+@pytest.mark.parametrize(("which", "part"), [("file", 0), ("file", 0.5), ("log", 0), ("log", 0.1)])
+def test_cut_is_told_at_the_end(
+    path: Path, store: SqliteStore, which: str, part: float, then: str
+) -> None:
+    """An aggregator that ends well has kept what it acknowledged, whoever noticed before."""
+    cut = path if which == "file" else log_of(path)
+    os.truncate(cut, int(cut.stat().st_size * part))
+    if "write" in then:
+        with pytest.raises(StoreUnavailable):
+            store.probe()
+    if "read" in then:
+        assert store.names()
+    if then == "a removed log":
+        log_of(path).unlink()
+    with pytest.raises(StoreUnavailable, match=r"cut off|could not be saved"):
+        store.close()
+
+
+@pytest.mark.parametrize("then", ["nothing", "a write", "a write and a read"])
+def test_log_that_is_gone_is_saved_at_the_end(path: Path, store: SqliteStore, then: str) -> None:
+    """What SQLite has open only is written into the file, so that nothing is lost."""
+    log_of(path).unlink()
+    if "write" in then:
+        with pytest.raises(StoreUnavailable):
+            store.probe()
+    if "read" in then:
+        assert store.names()
+    store.close()
+    again = SqliteStore(path, RuleSet())
+    assert again.ingest([Arrival(batch(8), 3.0)]) == [Receipt(0, 2000, 0)]
+    again.close()
+
+
+def test_log_that_is_gone_and_cannot_be_saved_is_told(path: Path, store: SqliteStore) -> None:
+    """As where another program still reads what the file had before."""
+    store.file.connection.execute("PRAGMA busy_timeout = 0")
+    with closing(sqlite3.connect(path, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM run").fetchone()
+        store.ingest([Arrival(batch(9), 1.0)])
+        log_of(path).unlink()
+        with pytest.raises(StoreUnavailable, match=r"could not be saved .*another program reads"):
+            store.close()
+
+
 def test_room_that_the_log_does_not_use_is_no_loss(path: Path, store: SqliteStore) -> None:
     """What SQLite has written back, and keeps the room of, is not missed."""
     log = log_of(path)
