@@ -8,7 +8,6 @@ sees nothing that is not durable, and no lock is needed.
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 import threading
 import time
@@ -39,8 +38,6 @@ _log = logging.getLogger("rankfold.writer")
 # One commit's share of reports and of their rows: more would make who waits for it wait longer.
 MOST_PER_COMMIT = 512
 MOST_ROWS_PER_COMMIT = 20_000
-# After so many rows the collector looks at what came of them; half a millisecond at most.
-ROWS_UNSEEN = 1_000
 
 
 class Writer:
@@ -51,6 +48,7 @@ class Writer:
         queue_limit: reports that may wait.
         max_wait: seconds that the oldest of them may have waited before new ones are refused.
         observe_commit: is told how many seconds each commit took.
+        after_commit: is called once a commit is answered, before the next one.
         now: the wall clock, in seconds since the epoch.
     """
 
@@ -61,12 +59,14 @@ class Writer:
         queue_limit: int = 4096,
         max_wait: float = 5.0,
         observe_commit: Callable[[float], None] | None = None,
+        after_commit: Callable[[], None] = lambda: None,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._queue_limit = queue_limit
         self._max_wait = max_wait
         self._observe_commit = observe_commit
+        self._after_commit = after_commit
         self._now = now
         self._gathered: deque[Waiting] = deque()
         self._calls: list[Call] = []
@@ -77,7 +77,6 @@ class Writer:
         self._closing = False
         self._ending = threading.Lock()
         self._busy_since: float | None = None
-        self._unseen = 0
         self._thread = threading.Thread(target=self._work, name="rankfold-writer")
 
     @property
@@ -178,19 +177,8 @@ class Writer:
         for answer, function in calls:
             self._tell(answer, _attempt(partial(function, self._store)))
         _attempt(self._store.maintain)
-        self._look_at_new(sum(len(arrival.report) for _, arrival in reports))
+        self._after_commit()
         self._busy_since = None
-
-    def _look_at_new(self, rows: int) -> None:
-        """Have the collector look at what is new, while that is little and in the caches.
-
-        It counts what is new less what is freed, so that where about as much goes as comes it would
-        look at very much at once, and seldom.
-        """
-        self._unseen += rows
-        if self._unseen >= ROWS_UNSEEN:
-            self._unseen = 0
-            gc.collect(0)
 
     def _landed(self, outcomes: Sequence[tuple[Answer, Any]]) -> None:
         """Go on to the next commit, and answer the reports of the last one."""

@@ -243,6 +243,7 @@ class WholeRequest:
         """See `Exchange.answer`: what uvicorn does with two messages, in one write."""
         cycle = self._cycle
         if cycle.disconnected:
+            _done_with(cycle)
             return
         parts = [STATUS_LINE[status]]
         for name, value in (*cycle.default_headers, *headers):
@@ -253,6 +254,16 @@ class WholeRequest:
         if not cycle.keep_alive:
             cycle.transport.close()
         cycle.on_response()
+        _done_with(cycle)
+
+
+def _done_with(cycle: Cycle) -> None:
+    """Let a request no longer hold its connection, which holds it: only a collector frees both."""
+    cycle.on_response = _nothing
+
+
+def _nothing() -> None:
+    """Do what follows an answer that is over."""
 
 
 class ReportProtocol(BoundedProtocol):
@@ -271,7 +282,7 @@ class ReportProtocol(BoundedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a report that did not come whole."""
         if self._held is not None:
-            self._release(self._held)
+            _done_with(self._release(self._held))
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import gc
 import logging
 import math
 import os
@@ -21,6 +20,7 @@ import uvicorn
 
 from rankfold import __version__
 from rankfold.errors import RankfoldError
+from rankfold_service import collector
 from rankfold_service.aggregate import Aggregator
 from rankfold_service.cli import options
 from rankfold_service.cli.cautions import open_to_others, unknown_variables
@@ -111,6 +111,7 @@ def assembled(settings: Settings) -> Iterator[tuple[FastLane, Tidy]]:
         queue_limit=settings.queue_limit,
         max_wait=settings.max_wait,
         observe_commit=telemetry.observe_commit,
+        after_commit=collector.set_aside,
     )
     telemetry.watch_queue(lambda: writer.depth)
     retention = Retention(settings.retain_age, settings.retain_bytes)
@@ -157,15 +158,12 @@ def handled(handler: Callable[[int, FrameType | None], object]) -> Iterator[None
 
 
 def tune_interpreter() -> None:
-    """Let the collector look seldom at what is kept for long, and threads wait less for a turn.
+    """Let the collector look seldom, and threads wait less for a turn.
 
-    Its default made pauses of 100 ms over ledgers that hold no cycles at all. So do looks at very
-    many new objects at once: nearly all of them are still there. The interpreter lets a thread
-    that waits for its turn wait for 5 ms by default, each time that a call of SQLite returns.
+    The interpreter lets a thread that waits for its turn wait for 5 ms by default, each time that a
+    call of SQLite returns.
     """
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(2_000, 2_500, 1000)
+    collector.begin()
     sys.setswitchinterval(SWITCH_SECONDS)
 
 
@@ -177,6 +175,13 @@ async def tidy_often(tidy: Tidy) -> None:
         except RankfoldError as error:
             _log.warning("runs could not be forgotten: %s", error)
         await asyncio.sleep(TIDY_SECONDS)
+
+
+async def look_at_all_often() -> None:
+    """Free once an hour what only the collector frees."""
+    while True:
+        await asyncio.sleep(collector.LOOK_SECONDS)
+        collector.look_at_all()
 
 
 def ages(settings: Settings) -> Ages:
@@ -212,19 +217,22 @@ class Server(uvicorn.Server):
         self._url = url_of(listener)
         self._store = settings.store
         self._tidy = tidy
-        self._tidying: asyncio.Task[None] | None = None
+        self._housekeeping: list[asyncio.Task[None]] = []
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to listen, and say so where a script can read it."""
         await super().startup(sockets)
         print(f"rankfold: listening on {self._url}", flush=True)
-        self._tidying = asyncio.create_task(tidy_often(self._tidy))
+        self._housekeeping = [
+            asyncio.create_task(tidy_often(self._tidy)),
+            asyncio.create_task(look_at_all_often()),
+        ]
         _log.info("started", extra={"version": __version__, "store": without_password(self._store)})
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Stop the housekeeping, then what uvicorn stops."""
-        if self._tidying is not None:
-            self._tidying.cancel()
+        for task in self._housekeeping:
+            task.cancel()
         await super().shutdown(sockets)
 
     @contextlib.contextmanager

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import threading
+import time
 from collections.abc import Iterator
-from functools import partial
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 import uvicorn
 
+from rankfold.wire import REPORT_PATH
 from rankfold_service.cli import protocol
 from rankfold_service.cli.protocol import ReportProtocol
+from rankfold_service.http.lane import Exchange
 
 WHOLE = b"GET /slow HTTP/1.1\r\nhost: x\r\n\r\n"
 HALF, REST = WHOLE[:20], WHOLE[20:]
@@ -25,16 +29,18 @@ class Slow:
 
     Attributes:
         address: where it listens.
-        may: what an answer waits for.
+        may: what an answer waits for; a report waits for nothing.
+        protocols: of the connections that something still holds.
     """
 
     def __init__(self) -> None:
         listener = socket.create_server(("127.0.0.1", 0))
         self.address = listener.getsockname()
         self.may = threading.Event()
+        self.protocols: WeakSet[ReportProtocol] = WeakSet()
         config = uvicorn.Config(
             self._app,
-            http=partial(ReportProtocol, lambda _: False),  # type: ignore[arg-type]
+            http=self._protocol,  # type: ignore[arg-type]
             interface="asgi3",
             lifespan="off",
             log_config=None,
@@ -54,10 +60,20 @@ class Slow:
         self._server.should_exit = True
         self._thread.join()
 
+    def _protocol(self, *args: Any, **kwargs: Any) -> ReportProtocol:
+        made = ReportProtocol(_take, *args, **kwargs)
+        self.protocols.add(made)
+        return made
+
     async def _app(self, _scope: Any, _receive: Any, send: Any) -> None:
         await asyncio.to_thread(self.may.wait)
         await send({"type": "http.response.start", "status": 204, "headers": []})
         await send({"type": "http.response.body"})
+
+
+def _take(exchange: Exchange) -> bool:
+    exchange.answer(204, [], b"")
+    return True
 
 
 @pytest.fixture
@@ -112,6 +128,26 @@ def test_a_head_that_is_the_only_thing_to_wait_for_has_its_time(slow: Slow, befo
         assert answered(connection, before)
         connection.sendall(HALF)
         assert connection.recv(100) == b""
+
+
+def test_a_connection_that_ended_leaves_nothing_for_the_collector(slow: Slow) -> None:
+    """However its last request went: answered, by a task too, cut off, or without anybody."""
+    top = b"POST %b HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n" % REPORT_PATH.encode()
+    last = (top + b"\r\n{}", top + b"connection: close\r\n\r\n{}", WHOLE, top + b"\r\n{", HALF)
+    slow.may.set()
+    gc.collect()
+    gc.disable()
+    try:
+        for sent in last * 5:
+            with slow.connect() as connection:
+                connection.sendall(top + b"\r\n{}" + sent)
+                assert answered(connection, 1 + (sent in last[:3]))
+        deadline = time.monotonic() + 30
+        while slow.protocols and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not slow.protocols
+    finally:
+        gc.enable()
 
 
 def answered(connection: socket.socket, count: int) -> bool:
