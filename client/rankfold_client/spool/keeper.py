@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rankfold_client.items import Item
 from rankfold_client.outbox import Outbox
+from rankfold_client.spool.abandoned import recover
 from rankfold_client.spool.names import segments_in
 from rankfold_client.spool.records import from_record, to_record
 from rankfold_client.spool.segment import Segment, Unreadable
@@ -125,7 +126,10 @@ class Keeper:
         try:
             ours = self.unreadable | {segment.path for segment in self._segments()}
             key = self._writer.key if self._writer is not None else ""
-            found = segments_in(self.folder, key) if self.folder.exists() else []
+            found = []
+            if self.folder.exists():
+                recover(self.folder, key)
+                found = segments_in(self.folder, key)
             others = [path for path in found if path not in ours]
             self._found = [(path, _size(path)) for path in others]
         finally:

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 SUFFIX = ".spool"
+# Of a file that is no segment yet.
+HIDDEN = ".new"
 READABLE = 40
 
 

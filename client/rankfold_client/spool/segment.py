@@ -23,7 +23,7 @@ from zlib import crc32
 
 from rankfold_client.origin import Origin
 from rankfold_client.spool.frames import HEAD, Scan, end_of, frame, scan
-from rankfold_client.spool.names import new_name
+from rankfold_client.spool.names import HIDDEN, new_name
 
 MAGIC = b"rankfold spool 1"
 _SLOT = struct.Struct("<QQI")
@@ -266,9 +266,16 @@ class Segment:
             os.close(fd)
 
 
+def may_hold_records(fd: int) -> bool:
+    """Say whether an open file begins as a segment does, and goes on after that."""
+    data = _read(fd, 0, os.fstat(fd).st_size)
+    head = end_of(data, START) if data.startswith(MAGIC) else None
+    return head is not None and head < len(data)
+
+
 def _hidden(path: Path) -> tuple[Path, int]:
     """Begin a file that is no segment before it has the name of one."""
-    hidden = path.with_suffix(".new")
+    hidden = path.with_suffix(HIDDEN)
     return hidden, os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
 
 

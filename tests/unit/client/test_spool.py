@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import logging
 import os
 import shutil
@@ -544,3 +545,55 @@ def test_spool_that_cannot_be_made_is_logged_and_made_later(
     outbox.put(OPEN)
     assert outbox.in_memory_only == 1
     keeper.close()
+
+
+@pytest.mark.parametrize(
+    ("length", "old", "locked", "left"),
+    [
+        (None, True, False, [".spool"]),  # all of it
+        (-3, True, False, [".spool"]),  # torn
+        (0, True, False, []),
+        (20, True, False, []),
+        (None, False, False, [".new"]),
+        (None, True, True, [".new"]),
+    ],
+)
+def test_spool_brings_back_what_a_kill_left_of_a_file_that_was_begun_anew(
+    tmp_path: Path, length: int | None, old: bool, locked: bool, left: list[str]
+) -> None:
+    """What holds records is delivered, what holds none goes, and nobody's who lives is touched."""
+    killed = Process(tmp_path)
+    killed.put(0, 1)
+    killed.die()
+    (path,) = tmp_path.iterdir()
+    begun = path.with_suffix(".new")
+    begun.write_bytes(path.read_bytes()[:length])
+    path.unlink()
+    if old:
+        os.utime(begun, (1e9, 1e9))
+    following = Process(tmp_path)
+    holder = begun.open()
+    if locked:
+        fcntl.flock(holder, fcntl.LOCK_EX)
+    following.keeper.step()
+    ours = following.writer.segments[0].path
+    assert [path.suffix for path in tmp_path.iterdir() if path != ours] == left
+    following.work()
+    holder.close()
+    delivered = {None: [(0, 0), (0, 1)], -3: [(0, 0)]}.get(length, [])
+    assert microbatches(following.transport.accepted) == (delivered if left == [".spool"] else [])
+
+
+def test_spool_keeps_what_it_has_beside_what_a_kill_left_of_a_copy(tmp_path: Path) -> None:
+    """A file that was put back meanwhile has all that the copy has."""
+    killed = Process(tmp_path)
+    killed.put(0, 1)
+    killed.die()
+    (path,) = tmp_path.iterdir()
+    copy = path.with_suffix(".new")
+    copy.write_bytes(path.read_bytes()[:-3])
+    os.utime(copy, (1e9, 1e9))
+    following = Process(tmp_path)
+    following.work()
+    assert microbatches(following.transport.accepted) == [(0, 0), (0, 1)]
+    assert not copy.exists()
