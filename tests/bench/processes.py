@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import random
 import sqlite3
 import subprocess
 import sys
@@ -34,6 +35,9 @@ def machine() -> dict[str, object]:
         "sqlite": sqlite3.sqlite_version,
         "load_average": round(os.getloadavg()[0], 2),
         "fsync_ms": round(1e3 * _fsync_seconds(), 2),
+        # About 1 where nobody else uses the shared cache; several times that where many do.
+        "cache_ms": round(1e3 * _cache_seconds(pause=0.0), 2),
+        "cache_ms_rested": round(1e3 * _cache_seconds(pause=0.003), 2),
         **{name: version(name) for name in _LIBRARIES},
     }
 
@@ -47,6 +51,24 @@ def _fsync_seconds() -> float:
             os.write(file.fileno(), bytes(4096))
             os.fsync(file.fileno())
             seconds.append(time.perf_counter() - started)
+    return median(seconds)
+
+
+def _cache_seconds(pause: float) -> float:
+    """Return the median time to add up 6 MB of scattered doubles that were added up just before.
+
+    Args:
+        pause: seconds to rest between, in which others on the host may take the cache.
+    """
+    values = [float(number) for number in range(200_000)]
+    random.Random(0).shuffle(values)
+    seconds = []
+    for _ in range(9):
+        sum(values)
+        time.sleep(pause)
+        started = time.perf_counter()
+        sum(values)
+        seconds.append(time.perf_counter() - started)
     return median(seconds)
 
 
