@@ -49,10 +49,15 @@ class OrderlyProtocol(HttpToolsProtocol):
         self._answering: Cycle | None = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let nothing more be written; uvicorn tells only the request that came last."""
+        """Let nothing more be written; uvicorn tells only the request that came last.
+
+        Nor does it forget how long an idle connection is kept where a client reset it, so that each
+        would take memory for over a minute.
+        """
         if self._answering is not None:
             self._answering.disconnected = True
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
 
     def _start_asgi_task(self, cycle: Cycle, app: Any) -> None:
         self._answering = cycle
