@@ -49,7 +49,7 @@ class Delivery:
         if writer is not None:
             self._keeper = Keeper(writer.folder, outbox, writer, fed=self._sender.nudge)
         self._process, self._warned = os.getpid(), False
-        self._closed, self._ended, self._undelivered = False, False, 0
+        self._ended, self._undelivered = False, 0
 
     @property
     def dropped(self) -> int:
@@ -73,9 +73,9 @@ class Delivery:
         # A lock that another thread held when the process was forked is never given back.
         if self._forked():
             self._warn()
-        elif self._in_order.put(item) in (1, BATCH):
-            self._sender.nudge()
-        self._check_in_time()
+        else:
+            self._hand_over(item)
+            self._check_in_time()
 
     def put_pending(self, pending: Pending, make: Callable[[Partial], Item]) -> None:
         """Hand an item over that an accelerator has still to compute; nothing waits for it.
@@ -85,19 +85,22 @@ class Delivery:
         """
         if self._forked():
             self._warn()
-        elif self._in_order.put_pending(pending, make) == 1:
+            return
+        if self._in_order.put_pending(pending, make) == 1:
             self._sender.nudge()
         self._check_in_time()
 
     def flush(self, timeout: float) -> int:
         """Send at once, wait for at most so many seconds, and return how many items are left."""
-        if self._closed or self._forked():
+        if self._ended or self._forked():
             return self._undelivered
         self._sender.flush(timeout)
         return self._left()
 
     def close(self, timeout: float, *, finish: bool) -> int:
-        """Deliver what is left, for at most so many seconds, and end; again does nothing.
+        """Deliver what is left, for at most so many seconds, and end; then it does nothing.
+
+        A signal's handler that closes in the middle of a close does it all; so does another thread.
 
         Args:
             timeout: seconds.
@@ -106,15 +109,19 @@ class Delivery:
         Returns:
             How many items are not delivered.
         """
-        if self._closed or self._forked():
+        if self._ended or self._forked():
             return self._undelivered
-        self._closed, self._undelivered = True, self._left()
         deadline = time.monotonic() + timeout
         self._sender.flush(timeout)
         if finish and self._nothing_is_lost():
-            self.put(FINISH)
+            self._hand_over(FINISH)
             self._sender.flush(max(0.0, deadline - time.monotonic()))
-        self._ended = True
+        if not self._ended:
+            self._ended = True
+            self._end(deadline)
+        return self._undelivered
+
+    def _end(self, deadline: float) -> None:
         self._undelivered = self._left()
         self._sender.stop(max(0.0, deadline - time.monotonic()))
         remaining = max(0.0, deadline - time.monotonic())
@@ -122,7 +129,10 @@ class Delivery:
         if self._undelivered:
             items = "1 item" if self._undelivered == 1 else f"{self._undelivered} items"
             log.warning("%s: closed with %s undelivered%s", self._name, items, where)
-        return self._undelivered
+
+    def _hand_over(self, item: Item) -> None:
+        if self._in_order.put(item) in (1, BATCH):
+            self._sender.nudge()
 
     def _check_in_time(self) -> None:
         """Tell whoever reports what nobody sends any more; a handler came at any moment of it."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from itertools import islice
+from itertools import count, islice
+from struct import Struct
 
 from rankfold_client.items import FINISH, Item, named, pack, size_of, unpack
 from rankfold_client.origin import Origin
@@ -14,15 +15,12 @@ from rankfold_client.spool.segment import Segment
 from rankfold_client.spool.writer import Writer
 
 _FINISH = pack(FINISH)
-
-
-@dataclass(eq=False, slots=True)
-class Stretch:
-    """Items one after another that are one process's and in one segment, or in none."""
-
-    origin: Origin
-    segment: Segment | None
-    length: int = 0
+# Before a packed item: since when it waits, up to where its segment holds it, and which that is.
+# One string with the item, so that one step takes both in, which nothing comes in between of.
+_HEAD = Struct("<dQQ")
+_NOWHERE = 0
+# A signal's handler that waits too may be given the change that the one it interrupted waits for.
+LOOK_EVERY = 0.1
 
 
 class Outbox:
@@ -31,6 +29,10 @@ class Outbox:
     What is being sent stays inside until `settle`, so that a retry takes the same items and
     the bounds hold for everything that the client keeps. With a spool every item is on disk
     too, and what finds no room in memory waits there alone until it is fed back.
+
+    A signal's handler may come between any two steps of a put, and put, wait or raise: whatever
+    a put changes is complete by itself, and the item comes last. What a handler puts in the middle
+    of another put waits in memory only.
 
     Args:
         max_items: how many items may wait in memory.
@@ -61,15 +63,17 @@ class Outbox:
         self.own, self._writer = own or Origin({}), writer
         self.delivered = self.overflow = self.unseen = 0
         self.why_full = ""
-        # Of each item in memory: itself, since when, and up to where its segment holds it. Not one
-        # tuple for all three, for the reason that items are packed.
+        # Each with its head before it.
         self._items: deque[bytes] = deque()
-        self._since: deque[float] = deque()
-        self._ends: deque[int] = deque()
-        self._stretches: deque[Stretch] = deque()
+        self._segments: dict[int, Segment] = {}
+        self._numbers: dict[Segment, int] = {}
+        self._next_number = count(_NOWHERE + 1)
         self._others: list[Origin] = []
-        self._bytes = self._refused = self._unread = self._spilled = 0
-        self._changed = threading.Condition()
+        self._bytes = self._refused = self._unread = self._spilled = self._nowhere = 0
+        self._amid = False
+        # Taken by itself: a handler may raise where a condition has taken it and not said so yet.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self.putting = threading.RLock() if writer is None else writer.putting
 
     def __len__(self) -> int:
@@ -93,8 +97,7 @@ class Outbox:
     @property
     def in_memory_only(self) -> int:
         """How many of the items that wait would not outlive the process."""
-        with self._changed:
-            return sum(s.length for s in self._stretches if s.segment is None)
+        return self._nowhere
 
     def put(self, item: Item) -> int:
         """Append an item and return how many are ready now; 0 where it is dropped."""
@@ -104,26 +107,54 @@ class Outbox:
             self.give_up(f"{named(item)}: {error}")
             return 0
         with self.putting:
-            if self._writer is not None and self._writer.full:
+            if self._amid:
+                return self._put_amid(packed)
+            self._amid = True
+            try:
+                return self._put(item, packed)
+            finally:
+                self._amid = False
+
+    def _put(self, item: Item, packed: bytes) -> int:
+        writer = self._writer
+        if writer is not None:
+            if writer.current is not None:
+                self._heed(writer.current)
+            if writer.full:
                 return self._drop("the spool is full")
-            with self._changed:
-                fits = len(self._items) < self._max_items
-                fits = fits and self._bytes + size_of(packed) <= self._max_bytes
-                in_turn = fits and not self._spilled
-            segment = self._writer.append(item) if self._writer is not None else None
-            if segment is None and not fits:
-                return self._drop("the queue is full")
-            with self._changed:
-                if segment is None:
-                    self._enter(packed, self.own, None, 0)
-                elif in_turn:
-                    segment.read = segment.end
-                    self._enter(packed, self.own, segment, segment.end)
-                else:
-                    segment.unread += 1
-                    self._unread += 1
-                    self._spilled += 1
-                return max(1, len(self._items))
+        with self._lock:
+            fits = self._fits(packed)
+            in_turn = fits and not self._spilled
+        segment = writer.append(item) if writer is not None else None
+        if segment is None and not fits:
+            return self._drop("the queue is full")
+        with self._lock:
+            if segment is None:
+                return self._enter(packed, None, 0)
+            segment.known = segment.end
+            if in_turn:
+                segment.read = segment.end
+                return self._enter(packed, segment, segment.end)
+            self._spill(segment)
+            return max(1, len(self._items))
+
+    def _put_amid(self, packed: bytes) -> int:
+        """Put from a signal's handler, in the middle of another put: two would take one place."""
+        if self._writer is not None:
+            self._writer.skip("a signal came while another was written")
+        with self._lock:
+            return (
+                self._enter(packed, None, 0)
+                if self._fits(packed)
+                else self._drop("the queue is full")
+            )
+
+    def _heed(self, segment: Segment) -> None:
+        """Count a record that was appended when a handler raised, so that nobody has counted it."""
+        if segment.known != segment.end:
+            with self._lock:
+                segment.known = segment.end
+                self._spill(segment)
 
     def give_up(self, why: str) -> None:
         """Count an item that never came to be put."""
@@ -132,35 +163,40 @@ class Outbox:
 
     def age(self) -> float:
         """Return for how many seconds the oldest item has waited; 0 where there is none."""
-        with self._changed:
-            return self._clock() - self._since[0] if self._items else 0.0
+        with self._lock:
+            return self._clock() - _HEAD.unpack_from(self._items[0])[0] if self._items else 0.0
 
     def peek(self, most: int) -> tuple[Origin, list[bytes]]:
         """Return up to `most` of the oldest items of one origin, packed; a finish comes alone.
 
         Where none is ready, the origin is one with something to tell.
         """
-        with self._changed:
+        with self._lock:
             if not self._items:
                 return self._untold() or self.own, []
-            origin, number = self._stretches[0].origin, 0
-            for stretch in self._stretches:
-                if stretch.origin is not origin or number >= most:
-                    break
-                number += stretch.length
-            items = list(islice(self._items, min(number, most)))
+            waiting = list(islice(self._items, most))
+            origins = {number: segment.origin for number, segment in self._segments.items()}
+        items: list[bytes] = []
+        origin = None
+        for each in waiting:
+            _, _, number = _HEAD.unpack_from(each)
+            here = origins.get(number, self.own)
+            if here is not (origin or here):
+                break
+            origin = here
+            items.append(each[_HEAD.size :])
         if _FINISH in items:
             items = items[: items.index(_FINISH)] or [_FINISH]
-        return origin, items
+        return origin or self.own, items
 
     def untold(self) -> bool:
         """Whether the aggregator has still to be told that something was given up."""
-        with self._changed:
+        with self._lock:
             return self._untold() is not None
 
     def settle(self, number: int, *, delivered: bool) -> None:
         """Take out the oldest items: they were delivered, or are given up and counted so."""
-        with self._changed:
+        with self._lock:
             for _ in range(number):
                 self._leave(delivered=delivered)
             if delivered:
@@ -171,39 +207,40 @@ class Outbox:
 
     def room(self) -> int:
         """Return how many items may be fed: half of the queue is left to those that are put."""
-        with self._changed:
+        with self._lock:
             if self._bytes >= self._max_bytes // 2 and self._items:
                 return 0
             return max(0, max(1, self._max_items // 2) - len(self._items))
 
     def adopt(self, segment: Segment) -> None:
         """Take over what another process left in a segment."""
-        with self._changed:
+        with self._lock:
             self._others.append(segment.origin)
             self._unread += segment.unread
 
     def retire(self, segment: Segment) -> None:
         """Forget a segment that is done with."""
-        with self._changed:
+        with self._lock:
             if segment.origin in self._others:
                 self._others.remove(segment.origin)
+            self._segments.pop(self._numbers.pop(segment, _NOWHERE), None)
             self._changed.notify_all()
 
     def on_disk_only(self, segment: Segment) -> tuple[int, int]:
-        """Return where a segment of our own ends, and how many of its records are on disk only."""
+        """Return where what we know of a segment ends, and how many records are on disk only."""
         with self.putting:
-            return segment.end, segment.unread
+            return segment.known, segment.unread
 
     def in_memory(self, segment: Segment) -> list[tuple[Item, int]]:
         """Return the items in memory that a segment holds too, each with where it ends there."""
-        with self._changed:
-            held, start = list[tuple[bytes, int]](), 0
-            for stretch in self._stretches:
-                if stretch.segment is segment:
-                    both = zip(self._items, self._ends, strict=True)
-                    held += islice(both, start, start + stretch.length)
-                start += stretch.length
-        return [(unpack(item), end) for item, end in held]
+        with self._lock:
+            number, waiting = self._numbers.get(segment), list(self._items)
+        found = []
+        for each in waiting:
+            _, end, where = _HEAD.unpack_from(each)
+            if where == number:
+                found.append((unpack(each[_HEAD.size :]), end))
+        return found
 
     def feed(self, segment: Segment, records: Sequence[tuple[Item, int]], lost: int) -> None:
         """Bring items into memory that waited in a segment alone.
@@ -213,9 +250,9 @@ class Outbox:
             records: the items, each with the offset at which it ends.
             lost: how many more were there and cannot be read.
         """
-        with self._changed:
+        with self._lock:
             for item, end in records:
-                self._enter(pack(item), segment.origin, segment, end)
+                self._enter(pack(item), segment, end)
             number = len(records) + lost
             segment.unread -= number
             self._unread -= number
@@ -226,13 +263,20 @@ class Outbox:
 
     def notify(self) -> None:
         """Wake those who wait."""
-        with self._changed:
+        with self._lock:
             self._changed.notify_all()
 
     def wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
         """Wait until a condition holds that is looked at on each change; return whether it does."""
+        deadline = time.monotonic() + timeout
+        while not self._wait_for(condition, min(LOOK_EVERY, deadline - time.monotonic())):
+            if time.monotonic() >= deadline:
+                return False
+        return True
+
+    def _wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
         try:
-            with self._changed:
+            with self._lock:
                 return self._changed.wait_for(condition, timeout)
         except RuntimeError as error:
             # A signal's exception between the release of the lock and the wait: leaving the
@@ -241,37 +285,56 @@ class Outbox:
                 raise
             raise error.__context__ from None
 
-    def _enter(self, packed: bytes, origin: Origin, segment: Segment | None, end: int) -> None:
-        size = size_of(packed)
+    def _fits(self, packed: bytes) -> bool:
+        room = self._max_bytes - self._bytes
+        return len(self._items) < self._max_items and size_of(packed) <= room
+
+    def _enter(self, packed: bytes, segment: Segment | None, end: int) -> int:
+        """Take an item in, and return how many are here.
+
+        Nothing is called between the counting and the last step, so that no handler comes there.
+        """
+        number = _NOWHERE if segment is None else self._number(segment)
+        entry = _HEAD.pack(self._clock(), end, number) + packed
+        size, append = size_of(packed), self._items.append
         self._bytes += size
-        self._since.append(self._clock())
-        self._ends.append(end)
-        last = self._stretches[-1] if self._stretches else None
-        if last is None or last.segment is not segment or last.origin is not origin:
-            last = Stretch(origin, segment)
-            self._stretches.append(last)
-        last.length += 1
-        if segment is not None:
+        if segment is None:
+            self._nowhere += 1
+        else:
             segment.pending += 1
-        # At last, for a signal's handler may have it sent from here: all else of it is there.
-        self._items.append(packed)
+        append(entry)
+        return len(self._items)
+
+    def _number(self, segment: Segment) -> int:
+        number = self._numbers.get(segment)
+        if number is None:
+            number = next(self._next_number)
+            self._segments[number] = segment
+            self._numbers[segment] = number
+        return number
+
+    def _spill(self, segment: Segment) -> None:
+        """Count a record of ours that is on disk only."""
+        segment.unread += 1
+        self._unread += 1
+        self._spilled += 1
 
     def _leave(self, *, delivered: bool) -> None:
-        self._bytes -= size_of(self._items.popleft())
-        self._since.popleft()
-        end = self._ends.popleft()
-        stretch = self._stretches[0]
-        if stretch.segment is not None:
-            stretch.segment.pending -= 1
-            stretch.segment.done = end
+        taken = self._items.popleft()
+        _, end, number = _HEAD.unpack_from(taken)
+        self._bytes -= size_of(taken[_HEAD.size :])
+        segment = self._segments.get(number)
+        if segment is None:
+            self._nowhere -= 1
+        else:
+            segment.pending -= 1
+            segment.done = end
         if not delivered:
-            stretch.origin.dropped += 1
-        stretch.length -= 1
-        if not stretch.length:
-            self._stretches.popleft()
+            origin = self.own if segment is None else segment.origin
+            origin.dropped += 1
 
     def _drop(self, why: str) -> int:
-        with self._changed:
+        with self._lock:
             self.overflow += 1
             self.own.dropped += 1
             self.why_full = why

@@ -158,12 +158,16 @@ class Recorder(ABC):
             RuntimeError: the reporter is closed.
         """
         self._check_open()
-        seen = self._series_counts.largest(self._iteration)
-        number = seen if microbatches is None else to_index("microbatches", microbatches)
+        given = None if microbatches is None else to_index("microbatches", microbatches)
+        # At once: what a signal's handler reports from here on belongs to the next.
+        over, self._iteration = self._iteration, self._iteration + 1
+        seen = self._series_counts.largest(over)
+        number = seen if given is None else given
         if number < seen:
-            raise ValueError(f"iteration {self._iteration} had {seen} microbatches, not {number}")
-        self._put(commit_item(self._iteration, number))
-        self._iteration += 1
+            self._iteration = over
+            raise ValueError(f"iteration {over} had {seen} microbatches, not {number}")
+        self._series_counts.end(over, number)
+        self._put(commit_item(over, number))
 
     def finish(self) -> None:
         """Mark the attempt finished, once everything before is delivered.
@@ -185,4 +189,10 @@ class Recorder(ABC):
         index = None if microbatch is None else to_index("microbatch", microbatch)
         if iteration is not None:
             self._iteration = to_index("iteration", iteration)
-        return self._iteration, counts.count(self._iteration, name, index)
+        current = self._iteration
+        found = counts.count(current, name, index)
+        late = found >= counts.ended.get(current, found + 1)
+        if late and iteration is None and self._iteration > current:
+            # A signal's handler ended the iteration before this was counted in.
+            return self._place(counts, name, None, microbatch)
+        return current, found

@@ -235,7 +235,9 @@ class Reporter(Recorder):
         return self._reader.gate(iteration, deadline, policy)
 
     def close(self, timeout: float = 10.0, finish: bool | None = None) -> int:
-        """Deliver what is left, for at most `timeout` seconds, and end. Again it does nothing.
+        """Deliver what is left, for at most `timeout` seconds, and end; then it does nothing.
+
+        A signal's handler that closes in the middle of a close, or another thread, delivers too.
 
         Args:
             timeout: seconds.
@@ -253,8 +255,10 @@ class Reporter(Recorder):
         self._closed = True
         if self._delivery is None:
             return 0
+        left = self._delivery.close(seconds, finish=self._rank == 0 if finish is None else finish)
+        # Not before: a signal's handler may end the close, and the process, by an exception.
         atexit.unregister(self._at_exit)
-        return self._delivery.close(seconds, finish=self._rank == 0 if finish is None else finish)
+        return left
 
     def __enter__(self) -> Self:
         return self

@@ -125,7 +125,7 @@ class Sender:
         try:
             self._next_try = self._clock()
             self.nudge()
-            self._outbox.wait_for(self._quiet, timeout)
+            self._outbox.wait_for(lambda: self._quiet() or self._stopped, timeout)
         finally:
             with self._hurrying:
                 self._hurry -= 1

@@ -55,7 +55,7 @@ class Keeper:
         self._claimed: list[Segment] = []
         self._found: list[tuple[Path, int]] = []
         self._next_look = self._next_keep = clock()
-        self._stopping = self._told_harm = False
+        self._stopping = self._stopped = self._told_harm = False
         self._wake = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rankfold-spool", daemon=True)
         # Until somebody has looked, nobody can say that nothing is left.
@@ -69,8 +69,8 @@ class Keeper:
         """Write down what is done with and let go of all segments."""
         self._stopping = True
         self._wake.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout)
+        # Not joined, as the sender is not: the outbox's lock is given back by this wait alone.
+        self._outbox.wait_for(lambda: self._stopped or not self._thread.is_alive(), timeout)
 
     def step(self) -> float:
         """Do everything that is due; return in how many seconds to come back."""
@@ -249,7 +249,11 @@ class Keeper:
         while not self._stopping:
             self._wake.wait(self._step_safely())
             self._wake.clear()
-        self.close()
+        try:
+            self.close()
+        finally:
+            self._stopped = True
+            self._outbox.notify()
 
     def _step_safely(self) -> float:
         try:

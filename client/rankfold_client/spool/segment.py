@@ -42,12 +42,13 @@ class Unreadable(ValueError):
 class Segment:
     """An open and locked segment.
 
-    `read`, `done`, `unread` and `pending` belong to the outbox, under its lock.
+    `known`, `read`, `done`, `unread` and `pending` belong to the outbox, under its lock.
 
     Attributes:
         path: the file.
         origin: whose the records are.
         end: the offset at which the last record ends.
+        known: up to where the outbox has counted the records.
         read: up to where records are in memory or done with.
         done: up to where they are done with: delivered, or given up and counted.
         unread: how many records are on disk only.
@@ -56,7 +57,7 @@ class Segment:
     """
 
     def __init__(self, path: Path, fd: int, origin: Origin, end: int, done: int) -> None:
-        self.path, self.origin, self.end = path, origin, end
+        self.path, self.origin, self.end, self.known = path, origin, end, end
         self.read = self.done = done
         self.unread = self.pending = 0
         self.loaded: deque[tuple[bytes, int]] = deque()

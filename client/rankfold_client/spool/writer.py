@@ -63,7 +63,6 @@ class Writer:
         self.trouble = ""
         self.busy_since: float | None = None
         self.putting = threading.RLock()
-        self._appending = False
         self._limit, self._clock = limit, clock
         self._segment_bytes = min(SEGMENT_BYTES, limit // 8)
         self._current: Segment | None = None
@@ -83,24 +82,25 @@ class Writer:
     def append(self, item: Item) -> Segment | None:
         """Keep an item; return where, or None where the disk is not well."""
         segment = self._current
-        if self._appending:
-            self.trouble = "a signal came while another was written"
-        if segment is None or self._appending or not self._well or self._is_stuck():
-            self.unkept += 1
+        if segment is None or not self._well or self._is_stuck():
+            self.skip(self.trouble)
             return None
-        begun, self._appending = self._clock(), True
+        begun = self._clock()
         try:
             segment.append(to_record(item))
         except (OSError, TypeError, ValueError) as error:
-            self.unkept += 1
             self.fail(error)
+            self.skip(self.trouble)
             return None
-        finally:
-            self._appending = False
         took = self._clock() - begun
         if took > SLOW:
             self.fail(TimeoutError(f"one write took {took:.1f} seconds"))
         return segment
+
+    def skip(self, why: str) -> None:
+        """Count an item that is not kept."""
+        self.unkept += 1
+        self.trouble = why
 
     def note_dropped(self) -> None:
         """Write down that an item was given up, so that it is told even after a kill."""
