@@ -232,7 +232,8 @@ class Sender:
             self._body, self._most = None, number // 2
             return
         why = f"{named(unpack(self._batch[0]))}: {error}" if number == 1 else str(error)
-        self._complaints.note("given up", number, why)
+        if number:  # else it was only the number of those before
+            self._complaints.note("given up", number, why)
         # A number that is refused is not told for ever.
         self._origin.told, self._body = self._telling, None
         self._settle(delivered=False)

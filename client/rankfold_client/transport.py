@@ -224,6 +224,9 @@ def translated(
     detail = where + printable(told)  # a log may be read on a terminal
     if status == 401:
         detail += "; here it comes from token= or RANKFOLD_TOKEN"
+    if status == 403:
+        detail += "; the project comes from project= or RANKFOLD_PROJECT here, the token from"
+        detail += " token= or RANKFOLD_TOKEN"
     if status >= 500 or status in _PASSING:
         kind = Overloaded if status == 429 else Unavailable
         return kind(detail, seconds_until(retry_after, now))

@@ -42,8 +42,8 @@ class Window(NamedTuple):
 class Follower:
     """Knows what was told of a run, and what is to be told of what is read now.
 
-    An iteration is told of once it is complete, or no longer in progress; in order, and again where
-    a new launch supersedes it.
+    An iteration is told of once it is complete, or no longer in progress; in order, and again once
+    it is complete after all, or where a new launch supersedes it.
 
     Args:
         first: the first iteration to tell of; None for the last few at the first look.
@@ -54,6 +54,7 @@ class Follower:
         self._known = False
         self._launch: Launch | None = None
         self._gate: str | None = None
+        self._incomplete: set[int] = set()
 
     def run(self, run: Item) -> Iterator[Event]:
         """Yield the run at the first look, and later that it was begun again."""
@@ -80,6 +81,7 @@ class Follower:
         begins = min(launch.first_iteration for launch in [*changed, latest])
         if self._next is not None:
             self._next = min(self._next, begins)
+        self._incomplete = {iteration for iteration in self._incomplete if iteration < begins}
         body = {"attempt": latest.attempt, "first_iteration": begins, "anew": anew}
         yield Event("attempt", body)
 
@@ -103,7 +105,31 @@ class Follower:
         """Yield iterations that were read, ascending, and count them as told of."""
         for item in items:
             self._next = item["iteration"] + 1
+            if not item["complete"]:
+                self._incomplete.add(item["iteration"])
             yield Event("iteration", item)
+
+    def late_window(self, gate: Item) -> Window | None:
+        """Return which iterations to read again, where some are complete that were told of before.
+
+        Args:
+            gate: see `window`.
+        """
+        found = gate["iterations"]
+        open_ = {*found["incomplete"], *found["in_progress"]}
+        # Of more than are listed the first are: what comes later may be incomplete too.
+        listed = len(found["incomplete"]) == found["incomplete_count"]
+        late = [
+            i for i in self._incomplete - open_ if listed or i < max(found["incomplete"], default=0)
+        ]
+        return Window(min(late), max(late)) if late else None
+
+    def late(self, items: Iterable[Item]) -> Iterator[Event]:
+        """Yield those of the iterations that were read again which are complete after all."""
+        for item in items:
+            if item["complete"] and item["iteration"] in self._incomplete:
+                self._incomplete.discard(item["iteration"])
+                yield Event("iteration", item)
 
     def gate(self, gate: Item) -> Iterator[Event]:
         """Yield the live verdict where it is another one than before."""

@@ -44,8 +44,8 @@ def add_runs(subparsers: options.Subparsers) -> None:
         "runs",
         list_runs,
         "Lists runs: their live gate, their state (running, finished or stale), the numbers of\n"
-        "their attempts, how many ranks of the latest attempt reported, their last iteration and\n"
-        "when their last report came.",
+        "their attempts, how many ranks of the latest attempt reported, the last iteration of which\n"
+        "any attempt reported, and when the last report came.",
         f"example:\n  rankfold runs --project zero-diff\n\n{CODES}",
     )
     options.add_project(parser, None, "only this project's runs")

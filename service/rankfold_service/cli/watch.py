@@ -6,14 +6,14 @@ import argparse
 import json
 import select
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from rankfold.answers import IterationsAnswer, RunAnswer
 from rankfold.errors import NotFound, RankfoldError, Unreachable
 from rankfold_service.cli import options
 from rankfold_service.cli.api import Answer, Api, connect, run_path
 from rankfold_service.cli.event_text import event_text, keys_of
-from rankfold_service.cli.follow import SHOWN_BEFORE, Event, Follower
+from rankfold_service.cli.follow import SHOWN_BEFORE, Event, Follower, Window
 from rankfold_service.cli.gate import (
     EXIT_CODES,
     Question,
@@ -37,8 +37,9 @@ is stale, the verdict is printed as 'rankfold gate' does, and decides the exit c
 """
 
 EPILOG = f"""\
-An iteration that is not complete although the ranks have gone on is printed as incomplete. When a
-restart begins again at an earlier iteration, a line says so, and what it reports is printed anew.
+An iteration that is not complete although a rank is two or more beyond it is printed as incomplete,
+and once more when it is complete after all. When a restart begins again at an earlier iteration, a
+line says so, and what it reports is printed anew.
 Where a terminal is too narrow, a line leaves out means and largest differences, and only counts
 the series without a mismatch, as clean.
 
@@ -173,13 +174,19 @@ class Watch:
         return None
 
     def _iterations(self, gate: Answer) -> None:
-        window = self._follower.window(gate)
-        if window is None:
-            return
+        follower = self._follower
+        for window, tell_of in (
+            (follower.late_window(gate), follower.late),
+            (follower.window(gate), follower.iterations),
+        ):
+            for items in self._read(window) if window else ():
+                self._print(tell_of(items))
+
+    def _read(self, window: Window) -> Iterator[list[Answer]]:
         path = run_path(self._args.project, self._args.run, "iterations")
         query = {"from": window.first, "to": window.last, "key": self._keys()}
         for page in self._api.each_page(path, IterationsAnswer, query, limit=PAGE):
-            self._print(self._follower.iterations(page["items"]))
+            yield page["items"]
 
     def _keys(self) -> list[str] | None:
         """Return the keys to read; None for all of them."""

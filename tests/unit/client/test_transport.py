@@ -379,6 +379,8 @@ def test_errors_keep_the_problem_documents_words() -> None:
     assert str(red) == "\ufffd[31mred"
     refused = translated(401, None, {"detail": "no token", "title": "x"}, 0.0)
     assert str(refused) == "no token; here it comes from token= or RANKFOLD_TOKEN"
+    foreign = translated(403, None, {"detail": "for one project", "code": "x"}, 0.0)
+    assert "for one project; the project comes from project= or RANKFOLD_PROJECT" in str(foreign)
     fields = {"errors": [{"pointer": "/partials/0/count", "reason": "over valid"}, "odd"]}
     wrong = translated(422, None, fields, 0.0)
     assert isinstance(wrong, Inconsistent)

@@ -26,6 +26,7 @@ def run_of(*launches: tuple[int, float, int | None]) -> dict[str, Any]:
 def verdict(last: int | None, *in_progress: int, state: str = "running") -> dict[str, Any]:
     """Return what a follower looks at of a verdict."""
     iterations = {"last": last, "in_progress": list(in_progress)}
+    iterations |= {"incomplete": [], "incomplete_count": 0}
     return {"gate": "pass", "state": state, "iterations": iterations, "reasons": ["fine"]}
 
 
@@ -115,6 +116,35 @@ def test_a_restart_before_anything_was_read_changes_nothing() -> None:
     list(follower.run(run_of((0, 1.0, 0))))
     assert [e.kind for e in follower.run(run_of((0, 1.0, 0), (1, 2.0, 5)))] == ["attempt"]
     assert follower.window(verdict(100)) == Window(91, 100)
+
+
+def lacking(*incomplete: int, in_progress: tuple[int, ...] = (), more: int = 0) -> dict[str, Any]:
+    """Return a verdict on iterations of which some are incomplete, and more than it lists."""
+    gate = verdict(20, *in_progress)
+    gate["iterations"] |= {
+        "incomplete": list(incomplete),
+        "incomplete_count": len(incomplete) + more,
+    }
+    return gate
+
+
+def test_an_iteration_that_is_complete_after_all_is_told_of_again() -> None:
+    """Once, when the verdict does not count it as incomplete any more, nor as in progress."""
+    follower = Follower(0)
+    items = [{"iteration": n, "complete": n not in (3, 5, 8), "keys": {}} for n in range(10)]
+    assert len(list(follower.iterations(items))) == 10
+    assert follower.late_window(lacking(3, 5, 8)) is None
+    assert follower.late_window(lacking(3, 5, in_progress=(8,))) is None
+    assert follower.late_window(lacking(3, 5, more=4)) is None  # 8 may be one of the others
+    assert follower.late_window(lacking(5, 9, more=4)) == Window(3, 8)
+    assert follower.late_window(lacking(5)) == Window(3, 8)
+    again = [{**item, "complete": item["iteration"] != 5} for item in items[3:9]]
+    assert [event.body["iteration"] for event in follower.late(again)] == [3, 8]
+    assert follower.late_window(lacking(5)) is None
+    assert follower.window(verdict(10)) == Window(10, 10)
+    list(follower.run(run_of((0, 1.0, 0))))
+    list(follower.run(run_of((0, 1.0, 0), (1, 2.0, 4))))
+    assert follower.late_window(lacking()) is None  # it is read anew with what follows
 
 
 def test_a_verdict_is_told_of_when_it_is_another_one() -> None:
