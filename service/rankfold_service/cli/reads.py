@@ -44,7 +44,7 @@ def add_runs(subparsers: options.Subparsers) -> None:
         "runs",
         list_runs,
         "Lists runs: their live gate, their state (running, finished or stale), the numbers of\n"
-        "their attempts, how many ranks of the latest attempt reported, the last iteration of which\n"
+        "their attempts, how many ranks of the latest attempt reported, the last iteration that\n"
         "any attempt reported, and when the last report came.",
         f"example:\n  rankfold runs --project zero-diff\n\n{CODES}",
     )
