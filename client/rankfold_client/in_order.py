@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 
@@ -17,7 +16,9 @@ _Waiting = tuple[Callable[[], Item], Pending | None]
 class InOrder:
     """The way of items to the outbox: behind a pending one all others wait, so a commit too.
 
-    Training only ever puts; a thread of the background calls `advance`.
+    Training only ever puts; one thread of the background calls `advance`. There is no lock, which
+    a call that a signal's handler interrupted would hold: what is handed on leaves the queue last,
+    so that what comes meanwhile queues behind it.
 
     Args:
         put: takes an item that is ready; says how many are ready to be sent, 0 where it had no
@@ -36,29 +37,24 @@ class InOrder:
     ) -> None:
         self._put, self._give_up, self._most, self._pause = put, give_up, most, pause
         self._waiting: deque[_Waiting] = deque()
-        # A signal's handler may report in the middle of a report.
-        self._lock = threading.RLock()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def put(self, item: Item) -> int:
         """Hand an item on, or queue it where something waits before it; as `put` says."""
-        with self._lock:
-            return self._queue(lambda: item, None) if self._waiting else self._put(item)
+        return self._queue(lambda: item, None) if self._waiting else self._put(item)
 
     def put_pending(self, pending: Pending, make: Callable[[Partial], Item]) -> int:
         """Queue what `make` makes of a partial once that is known; see `put`."""
-        with self._lock:
-            return self._queue(lambda: make(pending.result()), pending)
+        return self._queue(lambda: make(pending.result()), pending)
 
     def advance(self) -> None:
         """Hand on what does not wait any more; never waits for the accelerator."""
         for _ in range(len(self._waiting)):
-            # Training waits for the lock: while a request took its time, many may have come.
-            with self._lock:
-                if not self._hand_on():
-                    return
+            if not self._hand_on():
+                return
+            # While a request took its time, many may have come, and training waits for its turn.
             self._pause()
 
     def _hand_on(self) -> bool:
@@ -66,13 +62,12 @@ class InOrder:
         make, pending = self._waiting[0]
         if pending is not None and not pending.ready():
             return False
-        self._waiting.popleft()
         try:
-            item = make()
+            self._put(make())
         except (ValueError, RuntimeError) as error:
             self._give_up(str(error))
-        else:
-            self._put(item)
+        finally:
+            self._waiting.popleft()
         return True
 
     def _queue(self, make: Callable[[], Item], pending: Pending | None) -> int:

@@ -111,6 +111,29 @@ def test_delivery_tells_of_what_came_too_late_for_a_handlers_close(
     assert len(microbatches(transport.accepted)) == (not before)
 
 
+def test_delivery_hands_on_what_an_accelerator_said_while_a_handler_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The background needs nothing that the interrupted report has."""
+    transport, later = FakeTransport(), Later()
+    delivery = started(transport)
+    put(delivery, later, 0)
+    whole, took = InOrder._queue, list[float]()
+
+    def interrupted(*arguments: Any) -> int:
+        monkeypatch.setattr(InOrder, "_queue", whole)
+        later.known, begun = True, time.monotonic()
+        assert delivery.close(SOON, finish=False) == 0
+        took.append(time.monotonic() - begun)
+        return whole(*arguments)
+
+    monkeypatch.setattr(InOrder, "_queue", interrupted)
+    with pytest.raises(RuntimeError, match="not delivered"):
+        delivery.put(partial_item("s", 0, 1, CLEAN))
+    assert took[0] < SOON / 2
+    assert microbatches(transport.accepted) == [(0, 0)]
+
+
 def test_delivery_tells_of_a_pending_item_that_came_too_late() -> None:
     """One that an accelerator has still to compute is not lost without a word either."""
     delivery = started(FakeTransport())
