@@ -91,11 +91,14 @@ class Delivery:
         self._check_in_time()
 
     def flush(self, timeout: float) -> int:
-        """Send at once, wait for at most so many seconds, and return how many items are left."""
+        """Send at once, and wait for at most so many seconds until what is there is delivered.
+
+        Returns:
+            How many items are not: those that were given up, and where it took longer what waits.
+        """
         if self._ended or self._forked():
             return self._undelivered
-        self._sender.flush(timeout)
-        return self._left()
+        return self._sender.flush(timeout) + self._outbox.dropped
 
     def close(self, timeout: float, *, finish: bool) -> int:
         """Deliver what is left, for at most so many seconds, and end; then it does nothing.
@@ -112,10 +115,10 @@ class Delivery:
         if self._ended or self._forked():
             return self._undelivered
         deadline = time.monotonic() + timeout
-        self._sender.flush(timeout)
+        self._sender.flush(timeout, last=True)
         if finish and self._nothing_is_lost():
             self._hand_over(FINISH)
-            self._sender.flush(max(0.0, deadline - time.monotonic()))
+            self._sender.flush(max(0.0, deadline - time.monotonic()), last=True)
         if not self._ended:
             self._ended = True
             self._end(deadline)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Literal
 
 from rankfold.partial import Partial
 from rankfold_client.items import Item
@@ -56,6 +57,12 @@ class InOrder:
                 return
             # While a request took its time, many may have come, and training waits for its turn.
             self._pause()
+
+    def passing(self) -> Iterator[Literal[False]]:
+        """Look, at each step, whether what waits at the first is handed on; end when it is."""
+        last = next(reversed(self._waiting), None)
+        while last is not None and last in self._waiting:
+            yield False
 
     def _hand_on(self) -> bool:
         """Hand on what waits first, if it is known; say whether it was."""

@@ -5,22 +5,23 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
-from itertools import count, islice
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from struct import Struct
+from typing import Literal
 
+from rankfold_client.changes import Changes
 from rankfold_client.items import FINISH, Item, named, pack, size_of, unpack
 from rankfold_client.origin import Origin
 from rankfold_client.spool.segment import Segment
 from rankfold_client.spool.writer import Writer
+from rankfold_client.turn import Turn
 
 _FINISH = pack(FINISH)
 # Before a packed item: since when it waits, up to where its segment holds it, and which that is.
 # One string with the item, so that one step takes both in, which nothing comes in between of.
 _HEAD = Struct("<dQQ")
 _NOWHERE = 0
-# A signal's handler that waits too may be given the change that the one it interrupted waits for.
-LOOK_EVERY = 0.1
 
 
 class Outbox:
@@ -30,9 +31,10 @@ class Outbox:
     the bounds hold for everything that the client keeps. With a spool every item is on disk
     too, and what finds no room in memory waits there alone until it is fed back.
 
-    A signal's handler may come between any two steps of a put, and put, wait or raise: whatever
-    a put changes is complete by itself, and the item comes last. What a handler puts in the middle
-    of another put waits in memory only.
+    A signal's handler may come wherever Python calls something, and put, wait or raise. So the
+    lock is held by who puts only where nothing is called, and what a put changes is changed there
+    in one go. What is put in the middle of another put, by a handler or while one keeps that
+    waiting, waits in memory only.
 
     Args:
         max_items: how many items may wait in memory.
@@ -47,8 +49,8 @@ class Outbox:
         overflow: how many found no room.
         why_full: what had no room the last time.
         unseen: how many segments of others were not looked into yet; at least an item each.
-        putting: held while the disk is written, so that it keeps the order; the sender never
-            takes it.
+        turn: held while an item is written and takes its place, so that the disk keeps the order.
+        changes: tell those who wait of what is delivered.
     """
 
     def __init__(
@@ -66,15 +68,12 @@ class Outbox:
         # Each with its head before it.
         self._items: deque[bytes] = deque()
         self._segments: dict[int, Segment] = {}
-        self._numbers: dict[Segment, int] = {}
-        self._next_number = count(_NOWHERE + 1)
         self._others: list[Origin] = []
-        self._bytes = self._refused = self._unread = self._spilled = self._nowhere = 0
-        self._amid = False
-        # Taken by itself: a handler may raise where a condition has taken it and not said so yet.
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        self.putting = threading.RLock() if writer is None else writer.putting
+        self._bytes = self._refused = self._unread = self._nowhere = 0
+        # How many items ever came into memory and left it, and of ours on disk only and back.
+        self._entered = self._settled = self._spilled = self._fed = 0
+        self._lock, self.changes = threading.RLock(), Changes()
+        self.turn = Turn() if writer is None else writer.turn
 
     def __len__(self) -> int:
         return len(self._items) + self._unread + self.unseen
@@ -106,14 +105,14 @@ class Outbox:
         except ValueError as error:
             self.give_up(f"{named(item)}: {error}")
             return 0
-        with self.putting:
-            if self._amid:
+        with self.turn.take() as mine:
+            if not mine or self.turn.since is not None:
                 return self._put_amid(packed)
-            self._amid = True
+            self.turn.since = time.monotonic()
             try:
                 return self._put(item, packed)
             finally:
-                self._amid = False
+                self.turn.since = None
 
     def _put(self, item: Item, packed: bytes) -> int:
         writer = self._writer
@@ -122,43 +121,31 @@ class Outbox:
                 self._heed(writer.current)
             if writer.full:
                 return self._drop("the spool is full")
-        with self._lock:
-            fits = self._fits(packed)
-            in_turn = fits and not self._spilled
+        fits = self._fits(packed)
+        in_turn = fits and self._fed == self._spilled
         segment = writer.append(item) if writer is not None else None
-        if segment is None and not fits:
-            return self._drop("the queue is full")
-        with self._lock:
-            if segment is None:
-                return self._enter(packed, None, 0)
-            segment.known = segment.end
-            if in_turn:
-                segment.read = segment.end
-                return self._enter(packed, segment, segment.end)
-            self._spill(segment)
-            return max(1, len(self._items))
+        if segment is None:
+            return self._enter(packed, None, 0) if fits else self._drop("the queue is full")
+        if in_turn:
+            return self._enter(packed, segment, segment.end)
+        self._spill(segment)
+        return max(1, len(self._items))
 
     def _put_amid(self, packed: bytes) -> int:
-        """Put from a signal's handler, in the middle of another put: two would take one place."""
+        """Put in the middle of another put: two would take one place on disk."""
         if self._writer is not None:
             self._writer.skip("a signal came while another was written")
-        with self._lock:
-            return (
-                self._enter(packed, None, 0)
-                if self._fits(packed)
-                else self._drop("the queue is full")
-            )
+        fits = self._fits(packed)
+        return self._enter(packed, None, 0) if fits else self._drop("the queue is full")
 
     def _heed(self, segment: Segment) -> None:
         """Count a record that was appended when a handler raised, so that nobody has counted it."""
         if segment.known != segment.end:
-            with self._lock:
-                segment.known = segment.end
-                self._spill(segment)
+            self._spill(segment)
 
     def give_up(self, why: str) -> None:
         """Count an item that never came to be put."""
-        with self.putting:
+        with self.turn.take():
             self._drop(why)
 
     def age(self) -> float:
@@ -175,7 +162,7 @@ class Outbox:
             if not self._items:
                 return self._untold() or self.own, []
             waiting = list(islice(self._items, most))
-            origins = {number: segment.origin for number, segment in self._segments.items()}
+            origins = {number: each.origin for number, each in list(self._segments.items())}
         items: list[bytes] = []
         origin = None
         for each in waiting:
@@ -191,19 +178,34 @@ class Outbox:
 
     def untold(self) -> bool:
         """Whether the aggregator has still to be told that something was given up."""
-        with self._lock:
-            return self._untold() is not None
+        return self._untold() is not None
 
     def settle(self, number: int, *, delivered: bool) -> None:
         """Take out the oldest items: they were delivered, or are given up and counted so."""
         with self._lock:
             for _ in range(number):
                 self._leave(delivered=delivered)
+            self._settled += number
             if delivered:
                 self.delivered += number
             else:
                 self._refused += number
-            self._changed.notify_all()
+            self.changes.notify()
+
+    def passing(self) -> Iterator[Literal[False]]:
+        """Look, at each step, whether what waits at the first is settled, and end when it is.
+
+        What comes meanwhile is not waited for, nor what is given up then.
+        """
+        spilled = self._spilled
+        while self.unseen or self._fed < spilled or self._others_unread():
+            yield False
+        entered = self._entered
+        while self._settled < entered:
+            yield False
+        lost = [(origin, origin.dropped) for origin in (self.own, *self._others)]
+        while any(origin.told < dropped for origin, dropped in lost):
+            yield False
 
     def room(self) -> int:
         """Return how many items may be fed: half of the queue is left to those that are put."""
@@ -223,22 +225,22 @@ class Outbox:
         with self._lock:
             if segment.origin in self._others:
                 self._others.remove(segment.origin)
-            self._segments.pop(self._numbers.pop(segment, _NOWHERE), None)
-            self._changed.notify_all()
+            self._segments.pop(segment.number, None)
+        self.changes.notify()
 
     def on_disk_only(self, segment: Segment) -> tuple[int, int]:
         """Return where what we know of a segment ends, and how many records are on disk only."""
-        with self.putting:
+        with self._lock:
             return segment.known, segment.unread
 
     def in_memory(self, segment: Segment) -> list[tuple[Item, int]]:
         """Return the items in memory that a segment holds too, each with where it ends there."""
         with self._lock:
-            number, waiting = self._numbers.get(segment), list(self._items)
+            waiting = list(self._items)
         found = []
         for each in waiting:
             _, end, where = _HEAD.unpack_from(each)
-            if where == number:
+            if where == segment.number:
                 found.append((unpack(each[_HEAD.size :]), end))
         return found
 
@@ -257,67 +259,45 @@ class Outbox:
             segment.unread -= number
             self._unread -= number
             if segment.origin is self.own:
-                self._spilled -= number
+                self._fed += number
             segment.origin.dropped += lost
             self._refused += lost
-
-    def notify(self) -> None:
-        """Wake those who wait."""
-        with self._lock:
-            self._changed.notify_all()
-
-    def wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
-        """Wait until a condition holds that is looked at on each change; return whether it does."""
-        deadline = time.monotonic() + timeout
-        while not self._wait_for(condition, min(LOOK_EVERY, deadline - time.monotonic())):
-            if time.monotonic() >= deadline:
-                return False
-        return True
-
-    def _wait_for(self, condition: Callable[[], bool], timeout: float) -> bool:
-        try:
-            with self._lock:
-                return self._changed.wait_for(condition, timeout)
-        except RuntimeError as error:
-            # A signal's exception between the release of the lock and the wait: leaving the
-            # block releases it again, which hides what the handler raised.
-            if error.__context__ is None:
-                raise
-            raise error.__context__ from None
 
     def _fits(self, packed: bytes) -> bool:
         room = self._max_bytes - self._bytes
         return len(self._items) < self._max_items and size_of(packed) <= room
 
     def _enter(self, packed: bytes, segment: Segment | None, end: int) -> int:
-        """Take an item in, and return how many are here.
-
-        Nothing is called between the counting and the last step, so that no handler comes there.
-        """
-        number = _NOWHERE if segment is None else self._number(segment)
-        entry = _HEAD.pack(self._clock(), end, number) + packed
-        size, append = size_of(packed), self._items.append
-        self._bytes += size
-        if segment is None:
-            self._nowhere += 1
-        else:
-            segment.pending += 1
-        append(entry)
-        return len(self._items)
-
-    def _number(self, segment: Segment) -> int:
-        number = self._numbers.get(segment)
-        if number is None:
-            number = next(self._next_number)
+        """Take an item in, and return how many are here."""
+        number = _NOWHERE
+        if segment is not None:
+            number = segment.number
             self._segments[number] = segment
-            self._numbers[segment] = number
-        return number
+        entry = _HEAD.pack(self._clock(), end, number) + packed
+        size, items = size_of(packed), self._items
+        with self._lock:  # where nothing is called
+            self._bytes += size
+            self._entered += 1
+            if segment is None:
+                self._nowhere += 1
+            else:
+                segment.pending += 1
+                if end > segment.known:
+                    segment.known = segment.read = end
+            items += (entry,)
+        return len(items)
 
     def _spill(self, segment: Segment) -> None:
         """Count a record of ours that is on disk only."""
-        segment.unread += 1
-        self._unread += 1
-        self._spilled += 1
+        with self._lock:  # where nothing is called
+            segment.known = segment.end
+            segment.unread += 1
+            self._unread += 1
+            self._spilled += 1
+
+    def _others_unread(self) -> bool:
+        with self._lock:  # where nothing is called
+            return self._unread > self._spilled - self._fed
 
     def _leave(self, *, delivered: bool) -> None:
         taken = self._items.popleft()

@@ -156,8 +156,10 @@ class Reporter(Recorder):
     def flush(self, timeout: float = 10.0) -> int:
         """Send what waits at once, and wait until it is delivered, for at most `timeout` seconds.
 
+        What other threads report meanwhile is not waited for.
+
         Returns:
-            How many items are not delivered: 0 is all of them.
+            How many items are not delivered: 0 is all that were reported before.
 
         Raises:
             ValueError: the timeout is NaN or negative.

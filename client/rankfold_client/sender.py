@@ -8,9 +8,9 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import Literal, Protocol
 
 from rankfold.errors import FieldError, Inconsistent, NotFound, RankfoldError, TooLarge
 from rankfold.wire import Receipt
@@ -47,6 +47,10 @@ class Source(Protocol):
 
     def advance(self) -> None:
         """Put those that have come; never waits."""
+        ...
+
+    def passing(self) -> Iterator[Literal[False]]:
+        """Look, at each step, whether those of the first look have come; end when they have."""
         ...
 
 
@@ -107,29 +111,36 @@ class Sender:
         self._stopping = True
         self.nudge()
         # Not joined: a signal's handler may have the outbox's lock, which this wait gives back.
-        self._outbox.wait_for(lambda: self._stopped or not self._thread.is_alive(), timeout)
+        self._outbox.changes.wait_for(lambda: self._stopped or not self._thread.is_alive(), timeout)
 
     def nudge(self) -> None:
         """Say that there may be something to send."""
         if self._wake.empty():
             self._wake.put(None)
 
-    def flush(self, timeout: float) -> int:
-        """Send without lingering, for at most `timeout` seconds; return how many items are left.
+    def flush(self, timeout: float, *, last: bool = False) -> int:
+        """Send what is there without lingering; return how many items are left, 0 if it is sent.
 
         A wait for the next try is cut short, one that the server asked for is not.
+
+        Args:
+            timeout: seconds to wait at most.
+            last: nothing is put any more but what is on its way, which is waited for too.
         """
+        there = self._passing()
         # Others may wait at the same time, and a signal may end the wait with an exception.
         with self._hurrying:
             self._hurry += 1
         try:
             self._next_try = self._clock()
             self.nudge()
-            self._outbox.wait_for(lambda: self._quiet() or self._stopped, timeout)
+            sent = self._outbox.changes.wait_for(
+                lambda: self._stopped or (self._quiet() if last else next(there, True)), timeout
+            )
         finally:
             with self._hurrying:
                 self._hurry -= 1
-        return self.left()
+        return 0 if sent and not self._stopped else self.left()
 
     def left(self) -> int:
         """Return how many items wait."""
@@ -171,6 +182,11 @@ class Sender:
             return self._put_off(error)
         self._accepted(receipt)
         return 0.0
+
+    def _passing(self) -> Iterator[Literal[False]]:
+        if self._source:
+            yield from self._source.passing()
+        yield from self._outbox.passing()
 
     def _quiet(self) -> bool:
         return not self.left() and self._body is None and not self._outbox.untold()
@@ -268,7 +284,7 @@ class Sender:
                 log.exception("a report could not be sent")
                 delay = self._put_off(error)
             self.complain()
-            self._outbox.notify()
+            self._outbox.changes.notify()
             if delay != 0:
                 with contextlib.suppress(Empty):
                     self._wake.get(timeout=delay)
@@ -277,7 +293,7 @@ class Sender:
             self._transport.close()
         finally:
             self._stopped = True
-            self._outbox.notify()
+            self._outbox.changes.notify()
 
     def complain(self, *, last: bool = False) -> None:
         """Log what went wrong, unless that was done less than a minute ago; see `Complaints`."""

@@ -70,7 +70,7 @@ class Keeper:
         self._stopping = True
         self._wake.set()
         # Not joined, as the sender is not: the outbox's lock is given back by this wait alone.
-        self._outbox.wait_for(lambda: self._stopped or not self._thread.is_alive(), timeout)
+        self._outbox.changes.wait_for(lambda: self._stopped or not self._thread.is_alive(), timeout)
 
     def step(self) -> float:
         """Do everything that is due; return in how many seconds to come back."""
@@ -85,7 +85,7 @@ class Keeper:
                 fault = error
         if self._writer is not None:
             self._writer.judge(fault)
-        self._outbox.notify()
+        self._outbox.changes.notify()
         self._fed()
         return SOON if self._found or any(s.unread for s in self._segments()) else TICK
 
@@ -217,7 +217,7 @@ class Keeper:
             )
         self._told_harm = bool(lost or cut)
         for segment in lost:
-            segment.renew(self._outbox.putting)
+            segment.renew(self._outbox.turn.between())
         for segment in cut:
             waiting = [(to_record(item), end) for item, end in self._outbox.in_memory(segment)]
             segment.restore([*waiting, *segment.loaded])
@@ -253,7 +253,7 @@ class Keeper:
             self.close()
         finally:
             self._stopped = True
-            self._outbox.notify()
+            self._outbox.changes.notify()
 
     def _step_safely(self) -> float:
         try:

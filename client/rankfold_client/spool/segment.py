@@ -9,6 +9,7 @@ the kernel unlocks what a dead process had locked.
 from __future__ import annotations
 
 import fcntl
+import itertools
 import json
 import logging
 import os
@@ -46,6 +47,7 @@ class Segment:
 
     Attributes:
         path: the file.
+        number: one that no other of this process has; above 0.
         origin: whose the records are.
         end: the offset at which the last record ends.
         known: up to where the outbox has counted the records.
@@ -57,7 +59,8 @@ class Segment:
     """
 
     def __init__(self, path: Path, fd: int, origin: Origin, end: int, done: int) -> None:
-        self.path, self.origin, self.end, self.known = path, origin, end, end
+        self.path, self.number, self.origin = path, next(_numbers), origin
+        self.end = self.known = end
         self.read = self.done = done
         self.unread = self.pending = 0
         self.loaded: deque[tuple[bytes, int]] = deque()
@@ -231,7 +234,7 @@ class Segment:
             writing: held by who appends.
 
         Raises:
-            OSError: the disk does not let us; all is as before.
+            OSError: the disk does not let us, or who appends; all is as before.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         hidden, fd = _hidden(self.path)
@@ -332,6 +335,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+_numbers = itertools.count(1)
 _open_segments: weakref.WeakSet[Segment] = weakref.WeakSet()
 
 

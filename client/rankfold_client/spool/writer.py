@@ -7,7 +7,7 @@ been waiting for the disk, items wait in memory only until the keeper finds the 
 
 from __future__ import annotations
 
-import threading
+import contextlib
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,13 +17,12 @@ from rankfold_client.origin import Origin
 from rankfold_client.spool.names import rank_key
 from rankfold_client.spool.records import to_record
 from rankfold_client.spool.segment import Segment
+from rankfold_client.turn import Turn
 
 SEGMENT_BYTES = 4 << 20
 # An append takes microseconds, or more on a busy machine; one of this length says that the disk
 # does not answer, and that the next may take longer.
 SLOW = 1.0
-# How long the end waits for an append.
-PATIENCE = 0.25
 # How long the keeper may wait for the disk before appends stay away from it.
 STUCK = 2.0
 
@@ -46,8 +45,7 @@ class Writer:
         unkept: how many items could not be kept.
         trouble: why, the last time.
         busy_since: when the keeper began to wait for the disk; None where it does not.
-        putting: held while an item is appended and takes its place in the outbox; a signal's
-            handler that reports in the middle of that has it already.
+        turn: held while an item is appended and takes its place in the outbox.
     """
 
     def __init__(
@@ -62,7 +60,7 @@ class Writer:
         self.elsewhere = self.unkept = 0
         self.trouble = ""
         self.busy_since: float | None = None
-        self.putting = threading.RLock()
+        self.turn = Turn()
         self._limit, self._clock = limit, clock
         self._segment_bytes = min(SEGMENT_BYTES, limit // 8)
         self._current: Segment | None = None
@@ -115,24 +113,27 @@ class Writer:
         """Begin a segment where there is none or the newest is long enough.
 
         Raises:
-            OSError: the disk does not let us.
+            OSError: the disk does not let us, or an append is under way and does not end.
         """
         if self._current is None or self._current.end >= self._segment_bytes:
             self.folder.mkdir(parents=True, exist_ok=True)
             begun = Segment.create(self.folder, self.key, self.origin)
-            self.segments.append(begun)
-            # Whatever was appended to the one before has its place in the outbox now.
-            with self.putting:
-                self._current = begun
+            try:
+                # Whatever was appended to the one before has its place in the outbox then.
+                with self.turn.between():
+                    self.segments.append(begun)
+                    self._current = begun
+            except TimeoutError:
+                begun.delete()
+                raise
 
     def shut(self) -> bool:
         """Append nothing any more; False where an append is under way and does not end."""
         # A handler that closes in the middle of an append waits for us, and the append for it.
-        if not self.putting.acquire(timeout=PATIENCE):
-            return False
-        self._current = None
-        self.putting.release()
-        return True
+        with contextlib.suppress(TimeoutError), self.turn.between():
+            self._current = None
+            return True
+        return False
 
     def fail(self, error: Exception) -> None:
         """Stay away from the disk until it is found well."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,42 @@ def put(delivery: Delivery, later: Later, microbatch: int) -> None:
         return partial_item("s", 0, microbatch, partial)
 
     delivery.put_pending(later, make)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+@pytest.mark.parametrize("most", [20, 100_000])
+def test_delivery_flushes_what_was_there_though_more_comes_all_the_time(
+    tmp_path: Path, on_disk: bool, most: int
+) -> None:
+    """Who flushes beside a thread that reports waits for what was reported before, not for ever."""
+    own, transport = Origin(OWN), FakeTransport()
+    writer = Writer(tmp_path, own, 1 << 28) if on_disk else None
+    outbox = Outbox(most, 1 << 28, time.monotonic, own, writer)
+    delivery = Delivery("rank 0 of run r", outbox, transport, writer)
+    delivery.start()
+    over = threading.Event()
+
+    def report() -> None:
+        number = 1_000_000
+        while not over.wait(0.0005):
+            delivery.put(partial_item("s", 1, number, CLEAN))
+            number += 1
+
+    other = threading.Thread(target=report)
+    other.start()
+    begun = time.monotonic()
+    try:
+        for number in range(5):
+            delivery.put(partial_item("s", 0, number, CLEAN))
+            left = delivery.flush(SOON)
+            assert left <= delivery.dropped
+            taken = Counter(microbatches(transport.accepted))
+            assert taken[0, number] == 1 or delivery.dropped
+    finally:
+        over.set()
+        other.join()
+    assert time.monotonic() - begun < SOON / 2
+    assert delivery.close(SOON, finish=False) == delivery.dropped
 
 
 def test_delivery_keeps_the_order_behind_an_accelerator() -> None:

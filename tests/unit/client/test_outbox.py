@@ -2,14 +2,19 @@ from __future__ import annotations
 
 import gc
 from fractions import Fraction
+from pathlib import Path
 from typing import cast
 
 import pytest
 
 from rankfold.partial import Partial, Worst
 from rankfold_client.items import FINISH, Item, commit_item, pack, partial_item, size_of, unpack
+from rankfold_client.origin import Origin
 from rankfold_client.outbox import Outbox
 from rankfold_client.report import encode
+from rankfold_client.spool.records import from_record
+from rankfold_client.spool.segment import Segment
+from rankfold_client.spool.writer import Writer
 from unit.client.fakes import Clock
 
 
@@ -71,8 +76,8 @@ def test_outbox_gives_a_finish_alone_and_last() -> None:
 def test_outbox_wait_ends_with_its_condition() -> None:
     """Waiting for what already holds takes no time; for what never does, the time given."""
     box = Outbox(10, 10_000, Clock())
-    assert box.wait_for(lambda: True, 60.0)
-    assert not box.wait_for(lambda: False, 0.0)
+    assert box.changes.wait_for(lambda: True, 60.0)
+    assert not box.changes.wait_for(lambda: False, 0.0)
 
 
 def test_outbox_counts_what_it_cannot_hold() -> None:
@@ -103,20 +108,87 @@ def test_outbox_costs_training_no_garbage_collection() -> None:
     assert len(gc.get_objects()) - tracked < 100
 
 
-def test_outbox_hands_on_what_a_signal_raised_while_it_began_to_wait(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Ctrl-C is a KeyboardInterrupt at every moment, and the outbox is as usable as before."""
+def test_outbox_hands_on_what_a_signal_raised_while_somebody_waits() -> None:
+    """Ctrl-C ends the wait, and nobody is told of changes who does not wait any more."""
     outbox = Outbox(10, 10_000, Clock())
-    changed = outbox._changed
-    release = changed._release_save
 
-    def interrupted() -> None:
-        release()
+    def interrupted() -> bool:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr(changed, "_release_save", interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            outbox.wait_for(lambda: False, 1.0)
-    assert outbox.wait_for(lambda: True, 1.0)
+    with pytest.raises(KeyboardInterrupt):
+        outbox.changes.wait_for(interrupted, 1.0)
+    assert not outbox.changes._waiting
+    assert outbox.changes.wait_for(lambda: True, 1.0)
+
+
+class Looks:
+    """Whether what was there when this was made is settled."""
+
+    def __init__(self, box: Outbox) -> None:
+        self._looks = box.passing()
+        self.over = False
+        self.look()
+
+    def look(self) -> bool:
+        """Look once more."""
+        self.over = self.over or next(self._looks, True)
+        return self.over
+
+
+def test_outbox_knows_when_what_was_there_is_settled() -> None:
+    """What is put afterwards is not waited for, what is given up as little as what is delivered."""
+    box = Outbox(10, 10_000, Clock())
+    assert Looks(box).over
+    for iteration in range(3):
+        box.put(commit(iteration))
+    looks = Looks(box)
+    box.put(commit(3))
+    box.settle(2, delivered=True)
+    assert not looks.look()
+    box.settle(1, delivered=False)
+    # The aggregator has still to hear of it.
+    assert not looks.look()
+    box.own.told = 1
+    assert looks.look()
+    assert box.ready == 1
+
+
+def test_outbox_waits_for_what_was_on_disk_only(tmp_path: Path) -> None:
+    """It comes into memory behind what was there, and what comes later may be there before."""
+    own = Origin({"project": "p", "run": "r", "attempt": 0, "rank": 0})
+    writer = Writer(tmp_path, own, 1 << 20)
+    writer.rotate()
+    box = Outbox(2, 10_000, Clock(), own, writer)
+    for iteration in range(3):
+        box.put(commit(iteration))
+    looks = Looks(box)
+    box.settle(2, delivered=True)
+    assert not looks.look()
+    (segment,) = writer.segments
+    end, number = box.on_disk_only(segment)
+    assert number == 1
+    found = segment.load(segment.read, end).records
+    box.put(commit(3))
+    box.feed(segment, [(from_record(record), end) for record, end in found], 0)
+    assert not looks.look()
+    box.settle(1, delivered=True)
+    assert looks.look()
+    assert len(box) == 1
+    segment.close()
+
+
+def test_outbox_waits_for_what_others_left(tmp_path: Path) -> None:
+    """A spool that nobody has looked into, and what was found there."""
+    box = Outbox(10, 10_000, Clock())
+    box.unseen = 1
+    looks = Looks(box)
+    assert not looks.look()
+    other = Segment.create(tmp_path, "key", Origin({"rank": 0}))
+    other.unread, box.unseen = 1, 0
+    box.adopt(other)
+    assert not looks.look()
+    box.feed(other, [(commit(0), other.end)], 0)
+    assert not looks.look()
+    box.settle(1, delivered=True)
+    assert looks.look()
+    other.close()

@@ -179,7 +179,7 @@ def test_sender_hurries_as_long_as_anybody_waits() -> None:
         time.sleep(0.001)
     assert desk.sender.flush(0.0) == 1
     assert desk.sender.step() == 0.0
-    desk.outbox.notify()
+    desk.outbox.changes.notify()
     waiting.join()
     desk.put(1)
     assert desk.sender.step() == LINGER
@@ -194,7 +194,7 @@ def test_sender_is_in_no_hurry_after_a_flush_that_a_signal_ended(
         raise KeyboardInterrupt
 
     desk = Desk()
-    monkeypatch.setattr(desk.outbox, "wait_for", interrupted)
+    monkeypatch.setattr(desk.outbox.changes, "wait_for", interrupted)
     with pytest.raises(KeyboardInterrupt):
         desk.sender.flush(30.0)
     desk.put(0)

@@ -26,6 +26,7 @@ HANDLERS = {
     "reports and closes": ["report", "close"],
     "reports and exits": ["report", "exit"],
     "reports and raises": ["report", "stop"],
+    "waits for another thread": ["wait_for_others", "wait_for_others"],
 }
 
 
@@ -78,6 +79,18 @@ class Trainer:
         begun = time.monotonic()
         self.left.append(self.reporter.close(SOON))
         self.longest = max(self.longest, time.monotonic() - begun)
+
+    def wait_for_others(self) -> None:
+        """Do nothing until another thread has reported and is done with waiting."""
+        begun = time.monotonic()
+        other = threading.Thread(target=self._report_and_wait, daemon=True)
+        other.start()
+        other.join(SOON)
+        self.longest = max(self.longest, time.monotonic() - begun)
+
+    def _report_and_wait(self) -> None:
+        self.report()
+        self.flush()
 
     def exit(self) -> None:
         """End, and the process too."""
