@@ -105,7 +105,7 @@ def swift(a: Tensor, b: Tensor, mask: Tensor | None, scratch: Scratch, beat: int
     length = scratch.size // parts
     differing = [part for part in range(parts) if tops[part]]
     place = slice(length * differing[0], length * (differing[-1] + 1))
-    ulp = _steps(a[place], b[place], scratch, place, masked=mask is not None)
+    ulp = _steps(a[place], b[place], scratch, place, top, masked=mask is not None)
     if ulp is None:
         return None
     rank = top if layout.width == 64 else bits.double_bits(bits.double_of_single(top))
@@ -135,21 +135,37 @@ def _sums(scratch: Scratch, place: slice) -> tuple[int, int, float]:
     return int(patterns.clamp_(max=1).sum(dtype=patterns.dtype)), units, sum_sq
 
 
-def _steps(a: Tensor, b: Tensor, scratch: Scratch, place: slice, *, masked: bool) -> int | None:
-    """Return the largest distance in units in the last place; None where signs differ.
+def _steps(
+    a: Tensor, b: Tensor, scratch: Scratch, place: slice, top: int, *, masked: bool
+) -> int | None:
+    """Return the largest distance in units in the last place; None where only `general` can tell.
 
     Where all signs agree it is the difference of the patterns. Log-probs lie at or below zero:
-    of +0.0 and negative values the difference of the magnitudes tells.
+    as patterns, +0.0 and a negative value are as far apart as +0.0 and -0.0 less their distance.
+    While no two values are 2 apart, a distance is below the pattern of 2, half of how far apart
+    the zeros are, so that one difference is never taken for the other.
+
+    Args:
+        a: flat, the part of the block that differs.
+        b: likewise.
+        scratch: of the block.
+        place: where in the block the part is.
+        top: the pattern of the largest |a - b| that is counted.
+        masked: whether the scratch's mask is in use.
     """
     layout, out = scratch.layout, scratch.ints[place]
-    x, y, magnitude = a.view(layout.ints), b.view(layout.ints), layout.magnitude
+    x, y = a.view(layout.ints), b.view(layout.ints)
     largest = max(int(x.amax()), int(y.amax()))
-    if largest < 0 or (largest > 0 and min(int(x.amin()), int(y.amin())) >= 0):
-        torch.sub(x, y, out=out)
-    elif largest == 0:
-        torch.bitwise_and(x, magnitude, out=out)
-        out.sub_(torch.bitwise_and(y, magnitude, out=scratch.spare[place]))
-    else:
+    if largest > 0 and min(int(x.amin()), int(y.amin())) < 0:
         return None
+    if largest == 0 and top >= layout.two:
+        return None
+    torch.sub(x, y, out=out)
     out.abs_()
-    return int((out.bitwise_and_(scratch.mask[place]) if masked else out).amax())
+    if masked:
+        out.bitwise_and_(scratch.mask[place])
+    steps = int(out.amax())
+    if largest == 0 and steps > layout.two:
+        # What -0.0 and +0.0 are apart wraps to 0 here, as it should.
+        steps = layout.two - int(out.sub_(layout.two).abs_().amin())
+    return steps

@@ -16,12 +16,14 @@ class Layout:
         ints: the integers of the same width.
         width: bits.
         infinity: the pattern of infinity, above every finite magnitude.
+        two: the pattern of 2, half of what -0.0 and +0.0 are apart as integers.
     """
 
     dtype: torch.dtype
     ints: torch.dtype
     width: int
     infinity: int
+    two: int
 
     @property
     def sign(self) -> int:
@@ -34,8 +36,8 @@ class Layout:
         return (1 << self.width - 1) - 1
 
 
-SINGLE = Layout(torch.float32, torch.int32, 32, 0xFF << 23)
-DOUBLE = Layout(torch.float64, torch.int64, 64, 0x7FF << 52)
+SINGLE = Layout(torch.float32, torch.int32, 32, 0xFF << 23, 1 << 30)
+DOUBLE = Layout(torch.float64, torch.int64, 64, 0x7FF << 52, 1 << 62)
 
 
 def layout_of(*dtypes: torch.dtype) -> Layout:
