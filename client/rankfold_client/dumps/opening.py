@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -63,9 +64,18 @@ def _reading(path: Path) -> Iterator[None]:
         raise DumpError(f"{path}: {error}") from error
     except (ModuleNotFoundError, MemoryError):
         raise
-    except OSError as error:
-        raise DumpError(f"{path}: {error.strerror or error}") from error
     except Exception as error:  # what a damaged file makes of a reader has no bounds
-        kind = path.suffix.lower()
-        why = next(iter(str(error).splitlines()), "") or type(error).__name__
-        raise DumpError(f"{path} is no {kind} or is damaged: {why}; write it anew") from error
+        raise _fault(path, error) from error
+
+
+def _fault(path: Path, error: Exception) -> DumpError:
+    """Return what is wrong with a file: the system cannot read it, or it is not what it should be.
+
+    An archive whose directory lies sends its reader to before the file's beginning, which the
+    system calls an invalid argument.
+    """
+    if isinstance(error, OSError) and error.errno != errno.EINVAL:
+        return DumpError(f"{path}: {error.strerror or error}")
+    kind = path.suffix.lower()
+    why = next(iter(str(error).splitlines()), "") or type(error).__name__
+    return DumpError(f"{path} is no {kind} or is damaged: {why}; write it anew")

@@ -512,6 +512,23 @@ def test_damaged_files_are_refused(
     assert "give a file whose name ends in .npz, .saf" in Run(capfd, whole, tmp_path / "b.txt").said
 
 
+@pytest.mark.parametrize("by", [-50, 50])
+def test_an_npz_whose_directory_lies_is_damaged(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], by: int
+) -> None:
+    """Where it sends a reader to before the file's beginning the system's error is not all."""
+    whole = WRITERS[".npz"](tmp_path / "a.npz", {"x": torch.randn(50, 7)})
+    content = bytearray(whole.read_bytes())
+    place = content.rindex(b"PK\x05\x06") + 16
+    start = int.from_bytes(content[place : place + 4], "little")
+    content[place : place + 4] = (start + by).to_bytes(4, "little")
+    path = tmp_path / "b.npz"
+    path.write_bytes(content)
+    run = Run(capfd, whole, path)
+    assert run.code == 2
+    assert f"{path} is no .npz or is damaged: " in run.said
+
+
 @pytest.mark.parametrize("most", [0, MOST_IN_MEMORY])
 def test_a_flipped_bit_of_an_npz_is_found(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, most: int
