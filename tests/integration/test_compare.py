@@ -334,3 +334,24 @@ def test_a_terminal_is_left_clean(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout[:4]) == (0, b"pass")
     assert "comparing 1 of 2: x" in shown
     assert shown.endswith("\r\x1b[K")
+
+
+def test_a_comparison_does_not_need_standard_error(tmp_path: Path) -> None:
+    """Where the caller closed it, what the comparison says beside the verdict goes nowhere."""
+    a, b, mask = log_probs()
+    files = [
+        dump(tmp_path / f"{name}.pt", {"x": x, "mask": mask}) for name, x in (("a", a), ("b", b))
+    ]
+    done = subprocess.run(
+        [
+            "bash",
+            "-c",
+            f"{sys.executable} -m rankfold_service.cli.main compare {' '.join(files)} 2>&-",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    assert done.stdout.startswith("fail  a.pt against b.pt\n")

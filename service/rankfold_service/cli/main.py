@@ -222,6 +222,7 @@ def _nowhere(number: int, flags: int) -> io.TextIOWrapper:
     if opened != number:
         os.dup2(opened, number)
         os.close(opened)
+    os.set_inheritable(number, True)  # a program that a command starts writes there too
     return open(number, "w", encoding="utf-8", closefd=False)
 
 
