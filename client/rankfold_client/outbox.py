@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import deque
@@ -243,6 +244,29 @@ class Outbox:
             if where == segment.number:
                 found.append((unpack(each[_HEAD.size :]), end))
         return found
+
+    def keep_rest(self) -> None:
+        """At the end, write what waits in memory only to disk after all.
+
+        What cannot be written is counted as given up, for whoever delivers the rest to tell. It
+        lies behind newer items then, which the aggregator takes in any order.
+        """
+        with self._lock:
+            waiting = deque(each for each in self._items if not _HEAD.unpack_from(each)[2])
+        with contextlib.suppress(TimeoutError), self.turn.between():
+            while waiting and self._keep(waiting[0]):
+                waiting.popleft()
+        with self._lock:
+            self.own.dropped += len(waiting)
+
+    def _keep(self, entry: bytes) -> bool:
+        writer = self._writer
+        if not writer or writer.full or not (segment := writer.append(unpack(entry[_HEAD.size :]))):
+            return False
+        with self._lock:
+            segment.known = segment.end
+            segment.unread += 1
+        return True
 
     def feed(self, segment: Segment, records: Sequence[tuple[Item, int]], lost: int) -> None:
         """Bring items into memory that waited in a segment alone.

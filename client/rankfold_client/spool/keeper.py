@@ -91,6 +91,8 @@ class Keeper:
 
     def close(self) -> None:
         """Write down what is done with and let go of all segments."""
+        if self._writer is not None:
+            self._outbox.keep_rest()
         # Otherwise the process lets go of them when it ends: an append must not meet another's file
         # under the number that its own had.
         may_let_go = self._writer is None or self._writer.shut()
@@ -107,8 +109,8 @@ class Keeper:
 
         A disk that does not answer may take half a second more than the time given.
         """
-        kept = sum(s.unread + s.pending for s in self._segments()) + self._outbox.unseen
         self.stop(max(0.5, timeout))
+        kept = sum(s.unread + s.pending for s in self._segments()) + self._outbox.unseen
         return (
             f"; {kept} items are kept in {self.folder} for the next process of this rank, or for "
             f"'rankfold spool flush {self.folder}'"

@@ -276,6 +276,35 @@ def test_spool_goes_on_in_memory_while_the_disk_fails(
     assert microbatches(following.transport.accepted) == [(0, 7)]
 
 
+@pytest.mark.parametrize("well", [True, False])
+def test_spool_has_or_counts_at_the_end_what_was_in_memory_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, well: bool
+) -> None:
+    """What the disk had no room for is written once it has, or told as given up, never lost."""
+    down = FakeTransport([Unreachable("x")] * 99)
+    process = Process(tmp_path, transport=down)
+    process.put(0)
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", failing)
+        process.put(1, 2)
+    process.work(3)
+    process.put(3)
+    assert process.outbox.in_memory_only == 2
+    if not well:
+        process.writer.fail(OSError(errno.ENOSPC, "no room"))
+    process.keeper.close()
+    kept = process.keeper.leave(0.0)
+    assert down.accepted == []
+    assert kept.startswith(f"; {4 if well else 2} items are kept in ")
+    following = Process(tmp_path)
+    following.work()
+    told = [report.get("dropped", 0) for report in following.transport.accepted]
+    assert sorted(microbatches(following.transport.accepted)) == [
+        (0, n) for n in ([0, 1, 2, 3] if well else [0, 3])
+    ]
+    assert max(told) == (0 if well else 2)
+
+
 def test_spool_that_was_removed_is_made_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
